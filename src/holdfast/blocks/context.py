@@ -1,0 +1,145 @@
+"""What a running block may use: who it runs for, logging, heartbeats, and whether it was asked to stop.
+
+The same class serves all three isolations; how lines and beats travel is given by the runner as two
+callables. It must not know workers, transports or the engine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.core.model import Level, LogLine
+
+from .results import Cancelled
+
+#: characters kept of one log message
+MESSAGE_LIMIT = 8192
+#: lines that may wait to be sent; a block that logs faster loses the newest, and is told how many
+LINES_LIMIT = 1000
+#: encoded bytes of heartbeat details; they are remembered by the engine with every beat
+DETAILS_LIMIT = 64 * 1024
+
+_LEVELS = {level.name.lower(): level for level in Level}
+
+
+def _nowhere() -> None:
+    return None
+
+
+def _unheard(details: Any) -> None:
+    return None
+
+
+class Context:
+    """Take it by annotating a parameter: `async def deploy(host: str, ctx: Context)`."""
+
+    def __init__(
+        self,
+        execution: str = "",
+        job: int = 0,
+        attempt: int = 1,
+        *,
+        step: str = "",
+        workflow: str = "",
+        entity: str = "",
+        idempotency_key: str = "",
+        details: Any = None,
+        on_line: Callable[[], None] = _nowhere,
+        on_beat: Callable[[Any], None] = _unheard,
+    ) -> None:
+        self.execution = execution
+        self.job = job
+        self.attempt = attempt
+        self.step = step
+        self.workflow = workflow
+        self.entity = entity
+        #: the same for every attempt of the visit: hand it to whatever can deduplicate
+        self.idempotency_key = idempotency_key
+        #: what the previous attempt last said in a heartbeat
+        self.details = details
+        self._on_line = on_line
+        self._on_beat = on_beat
+        # A deque, because the block may append in its thread while the worker's loop takes lines away.
+        self._lines: deque[LogLine] = deque()
+        self._dropped = 0
+        self._is_cancelled = False
+        self._reason = ""
+        self._stoppers: list[Callable[[], None]] = []
+
+    # --- for the block --------------------------------------------------------------------------
+    def log(self, message: str, level: Level | str = Level.INFO) -> None:
+        """Say something; it is kept with the execution and shown as it happens."""
+        if isinstance(level, str):
+            try:
+                level = _LEVELS[level.lower()]
+            except KeyError:
+                raise ValueError(f"unknown log level {level!r}; use one of {', '.join(_LEVELS)}") from None
+        if len(self._lines) >= LINES_LIMIT:
+            self._dropped += 1
+            return
+        text = str(message)
+        if len(text) > MESSAGE_LIMIT:
+            text = text[:MESSAGE_LIMIT] + f"... ({len(text) - MESSAGE_LIMIT} more characters)"
+        self._lines.append(LogLine(text, level, self.step, self.job))
+        self._on_line()
+
+    def debug(self, message: str) -> None:
+        self.log(message, Level.DEBUG)
+
+    def info(self, message: str) -> None:
+        self.log(message, Level.INFO)
+
+    def warning(self, message: str) -> None:
+        self.log(message, Level.WARNING)
+
+    def error(self, message: str) -> None:
+        self.log(message, Level.ERROR)
+
+    def heartbeat(self, details: Any = None) -> None:
+        """Show life and have `details` remembered: the next attempt finds them in `ctx.details`."""
+        plain = msgspec.to_builtins(details, str_keys=True)
+        size = len(msgspec.msgpack.encode(plain))
+        if size > DETAILS_LIMIT:
+            raise ValueError(f"heartbeat details are {size} bytes encoded; the limit is {DETAILS_LIMIT}")
+        self._on_beat(plain)
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._is_cancelled
+
+    def check_cancelled(self) -> None:
+        """Raise `Cancelled` if the attempt was asked to stop. Call it between steps that change things."""
+        if self._is_cancelled:
+            raise Cancelled(self._reason)
+
+    def on_cancel(self, stop: Callable[[], None]) -> None:
+        """Have `stop` called, from another thread, when the attempt is asked to stop.
+
+        For a thread that waits where it cannot look at `is_cancelled`: close the socket, set the event.
+        """
+        self._stoppers.append(stop)
+        if self._is_cancelled:
+            stop()
+
+    # --- for the runner -------------------------------------------------------------------------
+    def cancel(self, reason: str) -> None:
+        self._reason = reason
+        self._is_cancelled = True
+        for stop in self._stoppers:
+            try:
+                stop()
+            except Exception as error:
+                self.warning(f"on_cancel callback failed: {error!r}")
+
+    def take_lines(self) -> list[LogLine]:
+        lines: list[LogLine] = []
+        while self._lines:
+            lines.append(self._lines.popleft())
+        if self._dropped:
+            lines.append(LogLine(f"{self._dropped} log lines dropped", Level.WARNING, self.step, self.job))
+            self._dropped = 0
+        return lines

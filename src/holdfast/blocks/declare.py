@@ -1,0 +1,222 @@
+"""The `@block` decorator: a function becomes a block, described well enough to be offered to an engine.
+
+Whatever is wrong with a declaration is said here, at import, as BadBlock. It must not know registries,
+workers or how a block is run.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from holdfast.core.errors import BadBlock
+from holdfast.core.model import BlockOffer, Problem, Retry
+
+from .parameters import BadSignature, Parameters, hints_of, result_schema
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Isolation = Literal["async", "thread", "process"]
+ISOLATIONS = ("async", "thread", "process")
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([._-][A-Za-z0-9]+)*")
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+){0,2}([.+-][0-9A-Za-z.+-]+)?")
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?\s*(?:ms|us|s|m|h|d)\s*)+")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|us|s|m|h|d)")
+_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_RETRY_KEYS = ("attempts", "delay", "factor", "max_delay", "jitter")
+
+
+class Block(Generic[P, R]):
+    """Registered code that does outside work. Calling it calls the function, so it can be tested as one."""
+
+    # Read once per job on the hot path, hence plain attributes; `frozen` by convention and by __setattr__.
+    function: Callable[P, R]
+    offer: BlockOffer
+    name: str
+    isolation: str
+    is_async: bool
+    parameters: Parameters
+    #: file and line of the function, to tell two declarations of one name apart
+    file: str
+    line: int
+
+    def __init__(self, function: Callable[P, R], offer: BlockOffer, parameters: Parameters) -> None:
+        functools.update_wrapper(self, function)
+        self.__dict__.update(
+            function=function,
+            offer=offer,
+            name=offer.name,
+            isolation=offer.isolation,
+            is_async=inspect.iscoroutinefunction(function),
+            parameters=parameters,
+        )
+        self.__dict__["file"], self.__dict__["line"] = _place(function)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "parameters" in self.__dict__:
+            raise AttributeError(f"block `{self.name}` cannot be changed; declare another one")
+        object.__setattr__(self, name, value)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<block {self.name} {self.offer.version} ({self.isolation})>"
+
+
+@overload
+def block(function: Callable[P, R], /) -> Block[P, R]: ...
+
+
+@overload
+def block(
+    *,
+    name: str | None = None,
+    version: str = "1.0.0",
+    pure: bool = False,
+    idempotent: bool = False,
+    timeout: float | str | None = None,
+    retry: Retry | int | Mapping[str, Any] | None = None,
+    isolation: Isolation | None = None,
+    description: str | None = None,
+) -> Callable[[Callable[P, R]], Block[P, R]]: ...
+
+
+def block(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str = "1.0.0",
+    pure: bool = False,
+    idempotent: bool = False,
+    timeout: float | str | None = None,
+    retry: Retry | int | Mapping[str, Any] | None = None,
+    isolation: Isolation | None = None,
+    description: str | None = None,
+) -> Any:
+    """Declare a block, bare or with arguments.
+
+    `pure`: changes nothing outside, may run any number of times. `idempotent`: running it again with the
+    same input has no further effect. Say neither and an attempt of unknown outcome is never repeated.
+    """
+    # Names of the place of declaration, for type hints of functions that are not at module level.
+    names = dict(sys._getframe(1).f_locals)
+
+    def declare(function: Callable[..., Any]) -> Block[..., Any]:
+        shown = name if name is not None else getattr(function, "__name__", repr(function)).replace("_", "-")
+        try:
+            return _declare(
+                function, shown, version, pure, idempotent, timeout, retry, isolation, description, names
+            )
+        except BadSignature as error:
+            raise _bad(function, f"block `{shown}`: {error}") from None
+
+    return declare if function is None else declare(function)
+
+
+def _declare(
+    function: Callable[..., Any],
+    name: str,
+    version: str,
+    pure: bool,
+    idempotent: bool,
+    timeout: float | str | None,
+    retry: Retry | int | Mapping[str, Any] | None,
+    isolation: str | None,
+    description: str | None,
+    names: Mapping[str, Any],
+) -> Block[..., Any]:
+    if isinstance(function, Block):
+        raise BadSignature("is a block already; apply @block once")
+    if not inspect.isfunction(function):
+        raise BadSignature(f"@block needs a function, not {type(function).__name__}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadSignature("it is a generator (it has `yield`); return a value, or use ctx.log and ctx.heartbeat")
+    if len(name) > 128 or not _NAME.fullmatch(name):
+        raise BadSignature("the name must be letters and digits, joined by `-`, `_` or `.`, at most 128 characters")
+    if not _VERSION.fullmatch(version):
+        raise BadSignature(f"version {version!r} is not like `1.0.0`")
+    is_async = inspect.iscoroutinefunction(function)
+    if isolation is None:
+        # A sync block that changes things must be killable, and only a process is.
+        isolation = "async" if is_async else "thread" if pure else "process"
+    if isolation not in ISOLATIONS:
+        raise BadSignature(f"isolation {isolation!r} is none of {', '.join(ISOLATIONS)}")
+    if isolation == "async" and not is_async:
+        raise BadSignature("isolation `async` needs an `async def`; a plain function would block the worker")
+    if isolation == "thread" and is_async:
+        raise BadSignature("isolation `thread` needs a plain `def`; an `async def` runs as `async` or `process`")
+    hints = hints_of(function, names)
+    offer = BlockOffer(
+        name=name,
+        version=version,
+        description=inspect.cleandoc(description if description is not None else function.__doc__ or ""),
+        pure=pure,
+        idempotent=idempotent,
+        timeout=0 if timeout is None else duration(timeout, "timeout"),
+        retry=_retry(retry),
+        isolation=isolation,
+        parameters=(parameters := Parameters(function, hints)).schema,
+        result=result_schema(hints.get("return", Any)),
+    )
+    return Block(function, offer, parameters)
+
+
+def duration(value: float | str, what: str) -> int:
+    """Seconds, or text like `30s`, `5m`, `1h30m`, in µs."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise BadSignature(f"{what} must be seconds or text like `30s`, not {value!r}")
+    if isinstance(value, str):
+        text = value.strip()
+        if not _DURATION.fullmatch(text):
+            raise BadSignature(f"{what} {value!r} is no duration; write `500ms`, `30s`, `5m`, `2h` or `1d`")
+        return round(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
+    if not 0 <= value < 1e10:
+        raise BadSignature(f"{what} must not be negative, infinite or absurdly long, got {value!r}")
+    return round(value * 1_000_000)
+
+
+def _retry(given: Retry | int | Mapping[str, Any] | None) -> Retry:
+    if given is None:
+        return Retry()
+    if isinstance(given, int) and not isinstance(given, bool):
+        retry = Retry(attempts=given)
+    elif isinstance(given, Retry):
+        retry = given
+    elif isinstance(given, Mapping):
+        values = {str(key).replace("-", "_"): value for key, value in given.items()}
+        if unknown := sorted(values.keys() - set(_RETRY_KEYS)):
+            raise BadSignature(f"retry has no `{unknown[0]}`; it takes {', '.join(_RETRY_KEYS)}")
+        for key in ("delay", "max_delay"):
+            if key in values:
+                values[key] = duration(values[key], f"retry {key}")
+        if "delay" in values:
+            values.setdefault("max_delay", max(values["delay"], Retry().max_delay))
+        try:
+            retry = msgspec.convert([values.get(key, getattr(Retry(), key)) for key in _RETRY_KEYS], Retry)
+        except msgspec.ValidationError as error:
+            raise BadSignature(f"retry cannot be read: {error}") from None
+    else:
+        raise BadSignature(f"retry must be a Retry, a number of attempts or a map, not {given!r}")
+    if retry.attempts < 1 or retry.delay < 0 or retry.factor < 1 or not 0 <= retry.jitter <= 1:
+        raise BadSignature("retry needs attempts of at least 1, factor of at least 1 and jitter from 0 to 1")
+    return retry
+
+
+def _place(function: Callable[..., Any]) -> tuple[str, int]:
+    code = getattr(function, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+
+
+def _bad(function: Callable[..., Any], message: str) -> BadBlock:
+    file, line = _place(function.function if isinstance(function, Block) else function)
+    problem = Problem(code=BadBlock.code, message=message, file=file, line=line)
+    return BadBlock(f"{message} ({file}:{line})" if file else message, (problem,))

@@ -1,0 +1,70 @@
+"""What a block may say beyond returning a value or raising an error of its own.
+
+Each class answers one question of the engine: did it fail, for good, and was anything changed outside?
+Nothing here knows how the answer travels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.model import Effect
+
+
+class Failed(Exception):
+    """The attempt failed. `details` travel with the failure and are visible to `on-error`."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: Any = None,
+        permanent: bool = False,
+        effect: Effect | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+        self.permanent = permanent
+        #: what was changed outside; None where the block cannot tell
+        self.effect = effect
+
+
+class PermanentFailure(Failed):
+    """Trying again cannot help; the retry policy is not consulted."""
+
+    def __init__(self, message: str, *, details: Any = None, effect: Effect | None = None) -> None:
+        super().__init__(message, details=details, permanent=True, effect=effect)
+
+
+class NothingDone(Failed):
+    """Failed before anything was changed, so a retry is safe whatever the block does."""
+
+    def __init__(self, message: str, *, details: Any = None, permanent: bool = False) -> None:
+        super().__init__(message, details=details, permanent=permanent, effect=Effect.NONE)
+
+
+class RetryLater(Exception):
+    """Not ready yet: call again after so many seconds. Counts as no failure."""
+
+    def __init__(self, after: float = 1.0, message: str = "") -> None:
+        if after < 0:
+            raise ValueError(f"RetryLater: after must not be negative, got {after}")
+        super().__init__(message or f"retry after {after:g} s")
+        self.after = after
+
+
+class Unchanged:
+    """Returned instead of a bare value: succeeded, and nothing had to be changed."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"Unchanged({self.value!r})"
+
+
+class Cancelled(BaseException):
+    """The attempt was asked to stop. Control flow: an `except Exception` in a block must not swallow it."""

@@ -1,0 +1,87 @@
+"""Between values and bytes: msgpack for the store, plain JSON-ready values for the API.
+
+Everything that is stored passes here, and nowhere else is msgspec's encoder configured.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from .events import Event
+from .lanes import Lane
+from .ledger import Entry
+from .model import BlobRef
+from .requests import Due
+from .state import Job, State
+
+_BLOB = 1
+
+
+def _to_ext(value: Any) -> Any:
+    if isinstance(value, BlobRef):
+        return msgspec.msgpack.Ext(_BLOB, value.digest + value.size.to_bytes(4, "big"))
+    raise NotImplementedError(f"a {type(value).__name__} cannot be stored; use plain JSON values")
+
+
+def _from_ext(code: int, data: memoryview) -> Any:
+    if code == _BLOB:
+        return BlobRef(bytes(data[:16]), int.from_bytes(data[16:20], "big"))
+    raise msgspec.ValidationError(f"unknown extension {code} in stored data")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_to_ext)
+_any = msgspec.msgpack.Decoder(ext_hook=_from_ext)
+_events = msgspec.msgpack.Decoder(tuple[Event, ...], ext_hook=_from_ext)
+_due = msgspec.msgpack.Decoder(Due)
+_head = msgspec.msgpack.Decoder(State, ext_hook=_from_ext)
+_lanes = msgspec.msgpack.Decoder(list[Lane], ext_hook=_from_ext)
+_jobs = msgspec.msgpack.Decoder(list[Job], ext_hook=_from_ext)
+_entries = msgspec.msgpack.Decoder(list[Entry], ext_hook=_from_ext)
+
+pack = _encoder.encode
+unpack = _any.decode
+unpack_events = _events.decode
+unpack_due = _due.decode
+unpack_head = _head.decode
+unpack_lanes = _lanes.decode
+unpack_jobs = _jobs.decode
+unpack_entries = _entries.decode
+
+
+def chain(previous: bytes, seq: int, at: int, body: bytes) -> bytes:
+    """Digest of a history row: it commits to everything before it."""
+    return blake2b(
+        previous + seq.to_bytes(8, "big") + at.to_bytes(8, "big", signed=True) + body, digest_size=16
+    ).digest()
+
+
+def plain(value: Any) -> Any:
+    """Any of our values as JSON-ready builtins: structs as maps, enums by name, bytes as hex."""
+    match value:
+        case None | bool() | str() | float():
+            return value
+        case Enum():
+            return value.name
+        case int():
+            return value
+        case bytes():
+            return value.hex()
+        case BlobRef():
+            return {"$blob": value.digest.hex(), "size": value.size}
+        case msgspec.Struct():
+            return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case _:
+            return str(value)
+
+
+def event_json(event: Event, seq: int, at: int) -> dict[str, Any]:
+    """The API form of an event; the keys are the class's own fields."""
+    return {"seq": seq, "at": at, "type": type(event).__name__, **plain(event)}

@@ -1,0 +1,379 @@
+"""Decide: what one request means for one execution. Returns facts; never acts, never waits.
+
+The rules by which this file stays what it is: it reads the state and never changes it; time and shared
+rows are arguments; everything it read ends up in the events; same arguments, same events. What the
+caller may not do is raised as `Refused`; what it needs to know first is returned as `Need`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, assert_never
+
+from . import events as e
+from . import ledger as ledgers
+from . import program as p
+from . import requests as r
+from .backoff import retry_at
+from .errors import (
+    DuplicateExecution,
+    ExecutionEnded,
+    StaleAttempt,
+    UnknownExecution,
+    UnknownWorkflow,
+    WrongStatus,
+)
+from .ledger import Entry
+from .lifecycle import DRAINING, MOVING, QUIET_START, may
+from .model import Effect, Failure, JobSpec, JobStatus, Problem, Status
+from .state import Job, State, fold, open_state
+
+#: A worker lost this often with the same job in hand is blamed on the job.
+LOSS_LIMIT = 5
+
+
+def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e.Event] | p.Need:
+    """May refuse; never acts."""
+    now = max(now, state.at)
+    try:
+        if isinstance(request, r.StartExecution):
+            return _start(state, request, now, reads)
+        if state.version == 0:
+            raise UnknownExecution(f"no execution {state.id}")
+        return _Transition(state, now, reads).answer(request)
+    except p.Missing as missing:
+        return p.Need(missing.keys)
+
+
+def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> list[e.Event]:
+    if state.version:
+        raise DuplicateExecution(f"execution {state.id} already exists; start another with a new id")
+    tenant = request.actor.tenant
+    version, digest = 0, request.definition
+    if request.workflow:
+        name, _, number = request.workflow.partition(":")
+        key = p.WorkflowKey(tenant, name, int(number) if number.isdigit() else 0)
+        published = reads.workflow(key)
+        if published is None or (number and not number.isdigit()):
+            raise UnknownWorkflow(
+                f"no workflow {request.workflow!r} is published; `holdfast publish FILE` publishes one"
+            )
+        version, digest = published.version, published.definition
+    program = reads.program(digest)
+    if program is None:
+        raise UnknownWorkflow("the definition that belongs to this request is not stored")
+
+    input, problems = program.check_input(request.input)
+    offers = {}
+    for block in program.blocks:
+        offer = reads.block(block)
+        if offer is None:
+            problems.append(
+                Problem(
+                    "HF0211",
+                    f"block `{block}` was never registered",
+                    help="start a worker that offers it: `holdfast worker -m MODULE`",
+                )
+            )
+        else:
+            offers[block] = offer
+    specs, misfits = program.pin(offers)
+    problems += [problem for problem in misfits if not problem.warning]
+
+    events: list[e.Event] = [
+        e.ExecutionStarted(
+            tenant, program.name, version, digest, reads.keep(state.id, input), request.actor, request.labels
+        )
+    ]
+    if problems:
+        return [*events, e.ExecutionFailed(Status.FAILED_SAFE, failure=_invalid(problems))]
+    if specs:
+        events.append(e.BlocksPinned(specs))
+    events.append(e.PhasesPassed(QUIET_START))
+    # The program looks at a state in which the execution is already running.
+    begun = fold(open_state(state.id), now, events)
+    transition = _Transition(begun, now, reads)
+    transition.advance(p.Begun(), program)
+    return events + transition.events
+
+
+def _invalid(problems: list[Problem]) -> Failure:
+    first = problems[0]
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    listed = [{"code": x.code, "message": x.message, "path": x.path, "help": x.help} for x in problems]
+    return Failure("invalid", first.message + more, code=first.code, details=listed)
+
+
+class _Transition:
+    """One request's events in the making."""
+
+    def __init__(self, state: State, now: int, reads: p.Reads) -> None:
+        self.state = state
+        self.now = now
+        self.reads = reads
+        self.events: list[e.Event] = []
+        self.next_job = state.next_job
+        self.next_timer = state.next_timer
+
+    def answer(self, request: r.Request) -> list[e.Event]:
+        match request:
+            case r.CompleteJob():
+                self._complete(request)
+            case r.ClaimJob(job=id, worker=worker):
+                job = self.state.jobs.get(id)
+                # Anything else than SENT: somebody was faster, or the execution was stopped. Not an error.
+                if job is not None and job.status is JobStatus.SENT and self.state.status in MOVING:
+                    self.events.append(e.JobStarted(id, job.attempt + 1, worker))
+            case r.FailJob():
+                self._fail(request)
+            case r.LoseJob():
+                self._lose(request)
+            case r.FireTimer(timer=id):
+                timer = self.state.timers.get(id)
+                if timer is not None and self.state.status in MOVING:
+                    self.events.append(e.TimerFired(id))
+                    self.advance(p.TimerEnded(timer.lane, id))
+            case r.ReleaseJob(job=id, attempt=attempt):
+                job = self.state.jobs.get(id)
+                if job and job.status is JobStatus.RESCHEDULED and job.attempt == attempt:
+                    self.events.append(e.JobReleased(id))
+            case r.TakeTurn(turn=turn):
+                if self.state.is_turn_open and self.state.turn == turn and self.state.status in MOVING:
+                    self.events.append(e.TurnTaken(turn, is_open=False))
+                    self.advance(p.TurnGranted())
+            case r.SendSignal():
+                self._signal(request)
+            case r.CancelExecution():
+                self._cancel(request)
+            case r.StartExecution():
+                raise AssertionError("starting is decided without a state")
+            case _:
+                assert_never(request)
+        return self.events
+
+    # --- jobs --------------------------------------------------------------------------------------
+    def _complete(self, request: r.CompleteJob) -> None:
+        job = self._current(request.job, request.attempt)
+        if job is None:
+            self._refuse(request.job, request.attempt, request.result, None)
+            return
+        effect = ledgers.effect_of_success(self._spec(job), request.effect)
+        self.events.append(e.JobSucceeded(job.id, request.attempt, request.result, effect))
+        if self.state.status in MOVING:
+            self.advance(p.JobEnded(job.lane, job.id, job.step, request.result))
+        else:
+            self._settle()
+
+    def _fail(self, request: r.FailJob) -> None:
+        job = self._current(request.job, request.attempt)
+        if job is None:
+            self._refuse(request.job, request.attempt, None, request.failure)
+            return
+        spec = self._spec(job)
+        effect = ledgers.effect_of_failure(spec, request.effect)
+        if self.state.status in DRAINING:
+            if request.is_cancelled:
+                self.events.append(e.JobCancelled(job.id, request.attempt, effect))
+            else:
+                self.events.append(e.JobFailed(job.id, request.attempt, request.failure, effect))
+            self._settle()
+            return
+        if request.retry_after is not None:
+            # Polling is not a failure: the block itself says that nothing was done yet.
+            due = self.now + request.retry_after
+            said = Effect.NONE if request.effect is None else request.effect
+            self.events.append(e.JobRescheduled(job.id, request.attempt, due, None, said))
+            return
+        self._retry_or_end(job, spec, request.failure, effect, request.is_permanent)
+
+    def _retry_or_end(
+        self, job: Job, spec: JobSpec, failure: Failure, effect: Effect, permanent: bool
+    ) -> None:
+        # The guard: what may have happened and must not happen twice is never tried again by itself.
+        allowed = not permanent and (spec.may_repeat or effect is Effect.NONE)
+        due = retry_at(spec.retry, self.state.id, job.id, job.failures + 1, self.now) if allowed else None
+        if due is not None:
+            self.events.append(e.JobRescheduled(job.id, job.attempt, due, failure, effect))
+            return
+        self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
+        self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure))
+
+    def _lose(self, request: r.LoseJob) -> None:
+        job = self._current(request.job, request.attempt)
+        if job is None:
+            return
+        spec = self._spec(job)
+        if request.undelivered and self.state.status in MOVING:
+            self.events.append(e.JobReleased(job.id, undelivered=True))
+            return
+        failure = Failure(request.kind, request.message)
+        if self.state.status in DRAINING:
+            effect = Effect.NONE if request.undelivered else ledgers.effect_of_failure(spec, None)
+            self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
+            self._settle()
+        elif not spec.may_repeat:
+            label = self._label(job.step)
+            unknown = Failure(
+                "outcome-unknown",
+                f"job {job.id} (step {label}, block {spec.block}): {request.message}; nobody can tell whether"
+                " it took effect, and it may not run twice",
+                code="HF0311",
+            )
+            self._retry_or_end(job, spec, unknown, Effect.UNKNOWN, permanent=True)
+        elif request.kind == "timeout":
+            self._retry_or_end(job, spec, failure, ledgers.effect_of_failure(spec, None), permanent=False)
+        elif job.losses + 1 >= LOSS_LIMIT:
+            blamed = Failure(request.kind, f"{request.message}; {LOSS_LIMIT} workers were lost with this job")
+            self._retry_or_end(job, spec, blamed, ledgers.effect_of_failure(spec, None), permanent=True)
+        else:
+            effect = ledgers.effect_of_failure(spec, None)
+            self.events.append(e.JobRescheduled(job.id, job.attempt, self.now, failure, effect))
+            self.events.append(e.JobReleased(job.id))
+
+    def _current(self, id: int, attempt: int) -> Job | None:
+        job = self.state.jobs.get(id)
+        if job is not None and job.status is JobStatus.STARTED and job.attempt == attempt:
+            return job
+        return None
+
+    def _refuse(self, id: int, attempt: int, value: Any, failure: Failure | None) -> None:
+        """A late answer changes nothing; where the outcome was unknown, or another attempt is out, it
+        is evidence worth keeping."""
+        if not 0 < id < self.state.next_job:
+            raise StaleAttempt(f"execution {self.state.id} has no job {id}; discard this result")
+        entry = self.state.ledger.get(id)
+        job = self.state.jobs.get(id)
+        doubtful = entry is not None and entry.effect is Effect.UNKNOWN and entry.attempt == attempt
+        superseded = job is not None and not job.status.is_final and attempt <= job.attempt
+        if doubtful or superseded:
+            self.events.append(e.ResultRefused(id, attempt, failure is None, value, failure))
+
+    # --- signals and stopping ----------------------------------------------------------------------
+    def _signal(self, request: r.SendSignal) -> None:
+        if not may("signal", self.state.status):
+            raise ExecutionEnded(
+                f"execution {self.state.id} is {self.state.status.name}; it takes no more signals"
+            )
+        if request.key and request.key in self.state.signal_keys:
+            return
+        self.events.append(e.SignalReceived(request.name, request.value, request.actor, request.key))
+        if self.state.status in MOVING:
+            self.advance(p.SignalArrived(request.name, request.value))
+
+    def _cancel(self, request: r.CancelExecution) -> None:
+        if self.state.status is Status.CANCELLING:
+            return
+        if not may("cancel", self.state.status):
+            raise WrongStatus(
+                f"execution {self.state.id} is {self.state.status.name}; it cannot be cancelled"
+            )
+        self.events.append(e.CancelRequested(request.actor, request.reason))
+        self._drop_waiting()
+        self._settle()
+
+    # --- the workflow's wishes -----------------------------------------------------------------------
+    def advance(self, cause: p.Cause, program: p.Program | None = None) -> None:
+        if program is None:
+            program = self.reads.program(self.state.definition)
+            assert program is not None, "the definition of an execution is kept as long as the execution"
+        try:
+            commands = program.advance(self.state, cause, self.now, self.reads)
+        except p.Missing:
+            raise
+        except p.TooLong as error:
+            commands = [p.Fail(Failure("value-too-large", str(error), code="HF0701"))]
+        except Exception as bug:
+            # One execution's program must not stop the engine, nor leave the execution hanging.
+            text = "".join(traceback.format_exception(bug))[-2000:]
+            commands = [p.Fail(Failure("program-error", f"{type(bug).__name__}: {bug}", traceback=text))]
+        for command in commands:
+            self._obey(command)
+
+    def _obey(self, command: p.Command) -> None:
+        match command:
+            case p.Advance(lane=lane, ops=ops, logs=logs):
+                self.events.append(e.LaneAdvanced(lane, ops, logs))
+            case p.ScheduleJob():
+                self.events.append(
+                    e.JobScheduled(
+                        self.next_job, command.lane, command.step, command.spec, command.input, command.visit
+                    )
+                )
+                self.next_job += 1
+            case p.SetTimer(lane=lane, due=due):
+                self.events.append(e.TimerSet(self.next_timer, lane, max(due, self.now)))
+                self.next_timer += 1
+            case p.TakeAnotherTurn():
+                self.events.append(e.TurnTaken(self.state.turn + 1, is_open=True))
+            case p.Complete(output=output):
+                self._drop_waiting()
+                self.events.append(e.ExecutionCompleted(self.reads.keep(self.state.id, output)))
+            case p.Fail(failure=failure, step=step):
+                self.events.append(e.ErrorRaised(failure, step))
+                self._drop_waiting()
+                self._settle()
+            case _:
+                assert_never(command)
+
+    # --- coming to an end ----------------------------------------------------------------------------
+    def _drop_waiting(self) -> None:
+        """Cancel what has not started: jobs in queues or in back-off, and timers."""
+        scheduled: dict[int, int] = {}
+        over = set()
+        timers = dict.fromkeys(self.state.timers)
+        for event in self.events:
+            match event:
+                case e.JobScheduled(job=id):
+                    scheduled[id] = 0
+                case e.JobSucceeded(job=id) | e.JobFailed(job=id) | e.JobCancelled(job=id):
+                    over.add(id)
+                case e.TimerSet(timer=id):
+                    timers[id] = None
+                case e.TimerFired(timer=id) | e.TimerCancelled(timer=id):
+                    timers.pop(id, None)
+                case _:
+                    pass
+        waiting = {
+            id: job.attempt
+            for id, job in self.state.jobs.items()
+            if job.status in (JobStatus.SENT, JobStatus.PENDING, JobStatus.RESCHEDULED)
+        }
+        for id, attempt in (waiting | scheduled).items():
+            if id not in over:
+                self.events.append(e.JobCancelled(id, attempt))
+        self.events += [e.TimerCancelled(timer) for timer in timers]
+
+    def _settle(self) -> None:
+        """The verdict, once nothing is in flight."""
+        ledger = dict(self.state.ledger)
+        running = {id for id, job in self.state.jobs.items() if job.status is JobStatus.STARTED}
+        status = self.state.status
+        for event in self.events:
+            match event:
+                case e.JobSucceeded() | e.JobFailed() | e.JobCancelled():
+                    running.discard(event.job)
+                    job = self.state.jobs.get(event.job)
+                    if job is not None and event.effect is not Effect.NONE:
+                        entry = Entry(job.id, job.step, job.spec, event.attempt, event.effect)
+                        ledgers.record(ledger, entry, self._spec(job))
+                case e.ErrorRaised():
+                    status = Status.ERROR
+                case e.CancelRequested():
+                    status = Status.CANCELLING
+                case _:
+                    pass
+        if running:
+            return
+        left = ledgers.residue(ledger)
+        if status is Status.CANCELLING:
+            self.events.append(e.ExecutionCancelled(left))
+        elif status is Status.ERROR:
+            verdict = Status.FAILED_UNSAFE if left else Status.FAILED_SAFE
+            self.events.append(e.ExecutionFailed(verdict, left))
+
+    def _spec(self, job: Job) -> JobSpec:
+        return self.state.specs[job.spec]
+
+    def _label(self, step: int) -> str:
+        program = self.reads.program(self.state.definition)
+        return program.label(step) if program else str(step)

@@ -1,0 +1,275 @@
+"""Refusals: what the caller asked cannot be done, said with a code, a status and a way out.
+
+`Refused` is the caller's business and never retried. `Conflict` is ours: retried inside, never seen.
+Every class here has one section in `docs/reference/errors.md`; a test says so. The class docstring's
+first line is the title of that section.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from .model import Problem
+
+
+class Refused(Exception):
+    """The request was refused."""
+
+    code: ClassVar[str] = "HF0000"
+    status: ClassVar[int] = 400
+    #: seconds after which trying again makes sense; 0 means it does not
+    retry_after: float = 0
+
+    def __init__(self, message: str, problems: tuple[Problem, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.problems = problems
+
+
+class Conflict(Exception):
+    """Somebody else moved the execution meanwhile; decide again on what is there now."""
+
+
+# --- files and definitions -------------------------------------------------------------------------
+class InvalidDefinition(Refused):
+    """The workflow definition has errors."""
+
+    code, status = "HF0100", 422
+
+
+# --- what was asked for ----------------------------------------------------------------------------
+class MalformedRequest(Refused):
+    """The request cannot be read."""
+
+    code, status = "HF0200", 400
+
+
+class InvalidRequest(Refused):
+    """The request can be read, but a field is missing or has the wrong type or value."""
+
+    code, status = "HF0201", 422
+
+
+class UnknownWorkflow(Refused):
+    """No workflow of that name is published."""
+
+    code, status = "HF0202", 404
+
+
+class UnknownExecution(Refused):
+    """No execution has that id."""
+
+    code, status = "HF0203", 404
+
+
+class AmbiguousId(Refused):
+    """More than one execution has an id that begins so."""
+
+    code, status = "HF0204", 409
+
+
+class KeyReused(Refused):
+    """The idempotency key was used before, with other content."""
+
+    code, status = "HF0205", 409
+
+
+class DuplicateExecution(Refused):
+    """An execution with that id already exists."""
+
+    code, status = "HF0206", 409
+
+
+class NoSuchRoute(Refused):
+    """There is nothing at that address."""
+
+    code, status = "HF0207", 404
+
+
+class MethodNotAllowed(Refused):
+    """The address exists, but not for that method."""
+
+    code, status = "HF0208", 405
+
+
+class UnknownBlob(Refused):
+    """The value is not stored."""
+
+    code, status = "HF0209", 404
+
+
+# --- the execution is in the wrong state -----------------------------------------------------------
+class WrongStatus(Refused):
+    """The verb is not allowed in the status the execution has."""
+
+    code, status = "HF0301", 409
+
+
+class ExecutionEnded(Refused):
+    """The execution has ended; nothing can be sent to it."""
+
+    code, status = "HF0302", 409
+
+
+# --- workers and attempts --------------------------------------------------------------------------
+class StaleAttempt(Refused):
+    """The attempt was superseded; discard its result."""
+
+    code, status = "HF0401", 409
+
+
+class ForgedToken(Refused):
+    """The attempt token does not belong to that attempt."""
+
+    code, status = "HF0402", 403
+
+
+class UnknownWorker(Refused):
+    """The worker is not registered, or its lease has run out; register again."""
+
+    code, status = "HF0403", 404
+
+
+class WorkerSuperseded(Refused):
+    """A newer incarnation of the worker has registered under the same name."""
+
+    code, status = "HF0404", 409
+
+
+class StaleExchange(Refused):
+    """The exchange number is older than one already answered."""
+
+    code, status = "HF0405", 409
+
+
+# --- the store -------------------------------------------------------------------------------------
+class StoreUnavailable(Refused):
+    """The store cannot be reached."""
+
+    code, status = "HF0501", 503
+    retry_after = 1
+
+
+class StoreFull(Refused):
+    """There is no space left for the store; nothing was acknowledged."""
+
+    code, status = "HF0502", 507
+
+
+class StoreReadOnly(Refused):
+    """The store cannot be written."""
+
+    code, status = "HF0503", 507
+
+
+class StoreLocked(Refused):
+    """Another engine owns the SQLite file."""
+
+    code, status = "HF0504", 409
+
+
+class UnsafeStore(Refused):
+    """The store would not keep what it acknowledges."""
+
+    code, status = "HF0505", 500
+
+
+class StoreVersion(Refused):
+    """The store was written by another version of Holdfast."""
+
+    code, status = "HF0506", 500
+
+
+class KeyMismatch(Refused):
+    """The store was set up with another server key."""
+
+    code, status = "HF0507", 500
+
+
+class BadStoreAddress(Refused):
+    """The store address cannot be understood."""
+
+    code, status = "HF0508", 400
+
+
+class StoreDamaged(Refused):
+    """What the store holds contradicts itself."""
+
+    code, status = "HF0509", 500
+
+
+# --- who is asking ---------------------------------------------------------------------------------
+class Unauthenticated(Refused):
+    """No valid token came with the request."""
+
+    code, status = "HF0601", 401
+
+
+class Forbidden(Refused):
+    """The token's role does not allow this."""
+
+    code, status = "HF0602", 403
+
+
+# --- limits ----------------------------------------------------------------------------------------
+class PayloadTooLarge(Refused):
+    """A value or a request body is over the limit."""
+
+    code, status = "HF0701", 413
+
+
+class TooBusy(Refused):
+    """More is waiting than the engine will hold in memory."""
+
+    code, status = "HF0702", 429
+    retry_after = 1
+
+
+class ShuttingDown(Refused):
+    """The engine is shutting down."""
+
+    code, status = "HF0703", 503
+    retry_after = 2
+
+
+class TimedOut(Refused):
+    """It did not end within the time given for waiting."""
+
+    code, status = "HF0704", 504
+
+
+# --- client and command line -----------------------------------------------------------------------
+class ServerUnreachable(Refused):
+    """No server answers at that address."""
+
+    code, status = "HF0801", 503
+
+
+class UnknownCode(Refused):
+    """There is no error with that code."""
+
+    code, status = "HF0802", 404
+
+
+class BadUsage(Refused):
+    """The command line cannot be understood."""
+
+    code, status = "HF0803", 400
+
+
+class BadConfiguration(Refused):
+    """A configuration value cannot be used."""
+
+    code, status = "HF0804", 400
+
+
+class BlockModule(Refused):
+    """A module with blocks cannot be imported."""
+
+    code, status = "HF0805", 400
+
+
+class BadBlock(Refused):
+    """A block is declared in a way that cannot work."""
+
+    code, status = "HF0806", 400

@@ -1,0 +1,211 @@
+"""Facts. One class per kind of fact, in the past tense; the union `Event` is closed.
+
+The class is the stored form (a compact msgpack array that begins with the tag) and, through
+`codec.event_json`, the API form. Evolution: fields are only ever added at the end, with a default; a
+rename is a new class with a new tag; tags are never used twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from .model import FORMAT, Actor, BlobRef, Effect, Failure, JobSpec, LogLine, Status
+
+
+class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+class ExecutionStarted(_Event, frozen=True, array_like=True, tag=1):
+    """Accepted: the definition, its version and the input are pinned."""
+
+    tenant: str
+    #: published name, or the name inside an inline definition
+    workflow: str
+    #: 0 for an inline definition
+    version: int
+    #: digest of the definition, the key it is stored under
+    definition: bytes
+    input: Any
+    actor: Actor
+    labels: dict[str, str] = {}
+    format: int = FORMAT
+
+
+class PhasesPassed(_Event, frozen=True, array_like=True, tag=2):
+    """The execution went through these statuses in this commit; the last one is where it is now."""
+
+    statuses: tuple[Status, ...]
+
+
+class BlocksPinned(_Event, frozen=True, array_like=True, tag=3):
+    """The exact blocks this execution will use; `JobScheduled.spec` is an index into them."""
+
+    specs: tuple[JobSpec, ...]
+
+
+class LaneAdvanced(_Event, frozen=True, array_like=True, tag=4):
+    """One lane moved. `ops` are small arrays, see `core.lanes`."""
+
+    lane: int
+    ops: tuple[tuple[Any, ...], ...]
+    logs: tuple[LogLine, ...] = ()
+
+
+class JobScheduled(_Event, frozen=True, array_like=True, tag=5):
+    job: int
+    lane: int
+    #: index of the step in the definition
+    step: int
+    spec: int
+    input: Any = None
+    visit: int = 1
+
+
+class JobStarted(_Event, frozen=True, array_like=True, tag=6):
+    """Claimed: from here on the attempt may have had an effect."""
+
+    job: int
+    attempt: int
+    #: name of the worker
+    worker: str
+
+
+class JobSucceeded(_Event, frozen=True, array_like=True, tag=7):
+    job: int
+    attempt: int
+    result: Any = None
+    effect: Effect = Effect.NONE
+
+
+class JobFailed(_Event, frozen=True, array_like=True, tag=8):
+    """For good: no attempt will follow in this visit."""
+
+    job: int
+    attempt: int
+    failure: Failure
+    effect: Effect = Effect.NONE
+
+
+class JobRescheduled(_Event, frozen=True, array_like=True, tag=9):
+    """The attempt did not succeed; another one follows, not before `due`."""
+
+    job: int
+    attempt: int
+    due: int
+    failure: Failure | None = None
+    effect: Effect = Effect.NONE
+
+
+class JobReleased(_Event, frozen=True, array_like=True, tag=10):
+    """The job waits in its queue again: its back-off is over, or a claim never reached the worker."""
+
+    job: int
+    #: the claim was withdrawn before a worker saw it, so that attempt had no effect
+    undelivered: bool = False
+
+
+class JobCancelled(_Event, frozen=True, array_like=True, tag=11):
+    """Ended without a result because the execution was stopped."""
+
+    job: int
+    attempt: int
+    effect: Effect = Effect.NONE
+
+
+class ResultRefused(_Event, frozen=True, array_like=True, tag=12):
+    """A result came for an attempt that no longer counts. Kept as evidence, changes nothing."""
+
+    job: int
+    attempt: int
+    is_success: bool
+    value: Any = None
+    failure: Failure | None = None
+
+
+class TimerSet(_Event, frozen=True, array_like=True, tag=13):
+    timer: int
+    lane: int
+    due: int
+
+
+class TimerFired(_Event, frozen=True, array_like=True, tag=14):
+    timer: int
+
+
+class TimerCancelled(_Event, frozen=True, array_like=True, tag=15):
+    timer: int
+
+
+class SignalReceived(_Event, frozen=True, array_like=True, tag=16):
+    name: str
+    value: Any
+    actor: Actor
+    #: the sender's own id, so that sending twice counts once
+    key: str = ""
+
+
+class CancelRequested(_Event, frozen=True, array_like=True, tag=17):
+    actor: Actor
+    reason: str = ""
+
+
+class ErrorRaised(_Event, frozen=True, array_like=True, tag=18):
+    """The workflow failed for good; what is in flight is drained before the verdict."""
+
+    failure: Failure
+    #: label of the step it came from
+    step: str = ""
+
+
+class ExecutionCompleted(_Event, frozen=True, array_like=True, tag=19):
+    output: Any = None
+
+
+class ExecutionFailed(_Event, frozen=True, array_like=True, tag=20):
+    """The verdict; `residue` names the jobs whose effect remains, in order of their start."""
+
+    status: Status
+    residue: tuple[int, ...] = ()
+    failure: Failure | None = None
+
+
+class ExecutionCancelled(_Event, frozen=True, array_like=True, tag=21):
+    residue: tuple[int, ...] = ()
+
+
+class TurnTaken(_Event, frozen=True, array_like=True, tag=22):
+    """Out of fuel or back from it: `due` is set while the rest waits on the agenda."""
+
+    turn: int
+    is_open: bool
+
+
+Event: TypeAlias = (
+    ExecutionStarted
+    | PhasesPassed
+    | BlocksPinned
+    | LaneAdvanced
+    | JobScheduled
+    | JobStarted
+    | JobSucceeded
+    | JobFailed
+    | JobRescheduled
+    | JobReleased
+    | JobCancelled
+    | ResultRefused
+    | TimerSet
+    | TimerFired
+    | TimerCancelled
+    | SignalReceived
+    | CancelRequested
+    | ErrorRaised
+    | ExecutionCompleted
+    | ExecutionFailed
+    | ExecutionCancelled
+    | TurnTaken
+)
+
+Value: TypeAlias = Any | BlobRef

@@ -1,0 +1,223 @@
+"""The values everything else is made of: statuses, jobs' specifications, failures, references.
+
+Events, requests, state and the API all speak in these. Nothing here knows a clock, a store or a wire.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+#: Values longer than this (encoded) live in a blob and travel by reference.
+INLINE_LIMIT = 1024
+#: No single value may be longer than this; see error HF0701.
+PAYLOAD_LIMIT = 2 * 1024 * 1024
+#: The number each execution carries so that old histories fold for ever.
+FORMAT = 1
+
+
+class Status(IntEnum):
+    """Lifecycle label of an execution; `lifecycle.EDGES` says how they follow each other."""
+
+    NEW = 1
+    VALID = 2
+    BLOCKED_WAITING = 3
+    READY = 4
+    RESOURCE_DISCOVERY = 5
+    RESOURCES_DISCOVERED = 6
+    SCHEDULED = 7
+    LOCKING = 8
+    LOCKED = 9
+    RUNNING = 10
+    ERROR = 11
+    ROLLBACK = 12
+    CANCELLING = 13
+    FORCE_CANCELLING = 14
+    KILLING = 15
+    COMPLETED = 20
+    FAILED_SAFE = 21
+    FAILED_UNSAFE = 22
+    CANCELLED = 23
+    COMPLETED_ACK = 24
+    FAILED_SAFE_ACK = 25
+    FAILED_UNSAFE_ACK = 26
+    CANCELLED_ACK = 27
+
+    @property
+    def is_ended(self) -> bool:
+        return self >= Status.COMPLETED
+
+
+class JobStatus(IntEnum):
+    PENDING = 1
+    SENDING = 2
+    SENT = 3
+    STARTED = 4
+    SUCCEEDED = 5
+    FAILED = 6
+    RESCHEDULED = 7
+    CANCELLED = 8
+
+    @property
+    def is_final(self) -> bool:
+        return self in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
+
+
+class JobKind(IntEnum):
+    EXECUTE = 1
+    ACQUIRE = 2
+    VERIFY = 3
+    ROLLBACK = 4
+
+
+class Effect(IntEnum):
+    """What an attempt did to the world outside."""
+
+    NONE = 0
+    DONE = 1
+    UNKNOWN = 2
+    UNDONE = 3
+
+
+class Wait(IntEnum):
+    """What a lane is waiting for; NOTHING means it has ended or is about to move."""
+
+    NOTHING = 0
+    JOB = 1
+    TIMER = 2
+    LANES = 3
+    SIGNAL = 4
+    LOCK = 5
+    TURN = 6  #: out of fuel; goes on in the next transition
+
+
+class Level(IntEnum):
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+class BlobRef:
+    """Stands in an event or a state for a value kept in the blobs of the execution."""
+
+    __slots__ = ("digest", "size")
+
+    def __init__(self, digest: bytes, size: int) -> None:
+        self.digest = digest
+        self.size = size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BlobRef) and other.digest == self.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"BlobRef({self.digest.hex()[:12]}, {self.size} bytes)"
+
+
+def blob_digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
+
+
+class Actor(msgspec.Struct, frozen=True, array_like=True):
+    """Who asked. The tenant comes from the token, never from a body."""
+
+    name: str = "system"
+    tenant: str = "default"
+
+
+class Retry(msgspec.Struct, frozen=True, array_like=True):
+    """How often and how patiently attempts of one job follow each other. Times in µs."""
+
+    #: attempts in all, the first included; 1 means no retry
+    attempts: int = 1
+    delay: int = 1_000_000
+    factor: float = 2.0
+    max_delay: int = 60_000_000
+    #: share of the delay that may be added, 0..1; derived from ids, not from chance
+    jitter: float = 0.1
+
+
+class JobSpec(msgspec.Struct, frozen=True, array_like=True):
+    """Everything about a job that its visits have in common, pinned when the execution starts."""
+
+    block: str
+    version: str = ""
+    queue: str = "default"
+    pure: bool = False
+    idempotent: bool = False
+    #: µs an attempt may take from its claim; 0 leaves it to the engine's stuck limit
+    timeout: int = 0
+    retry: Retry = Retry()
+    kind: JobKind = JobKind.EXECUTE
+
+    @property
+    def may_repeat(self) -> bool:
+        """A second attempt within one visit breaks no promise."""
+        return self.pure or self.idempotent
+
+
+class BlockOffer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker says about a block when it registers; also the registry's row."""
+
+    name: str
+    version: str = "1.0.0"
+    description: str = ""
+    pure: bool = False
+    idempotent: bool = False
+    timeout: int = 0
+    retry: Retry = Retry()
+    isolation: str = "async"
+    #: JSON Schema of the parameters (an object) and of the result
+    parameters: dict[str, Any] = {}
+    result: dict[str, Any] = {}
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True):
+    """Why something did not work, as a value inside an event. It is data, not an exception."""
+
+    #: short kebab-case kind: `block-error`, `timeout`, `outcome-unknown`, `invalid`, `fail`, …
+    kind: str
+    message: str
+    code: str = ""
+    #: Python type or other name given by the block
+    type: str = ""
+    traceback: str = ""
+    details: Any = None
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing wrong with a file or a request: positioned, coded, with a way out."""
+
+    code: str
+    message: str
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    #: how many columns the caret underlines
+    width: int = 1
+    #: the offending source line
+    source: str = ""
+    #: what stands right of the caret
+    label: str = ""
+    help: str = ""
+    #: where in a JSON document, e.g. `$.steps[2].input`
+    path: str = ""
+    warning: bool = False
+
+
+class LogLine(msgspec.Struct, frozen=True, array_like=True):
+    message: str
+    level: Level = Level.INFO
+    #: label of the step that spoke, empty for the engine
+    step: str = ""
+    job: int = 0
+
+
+def residue_text(count: int) -> str:
+    return f"{count} effect{'s' if count != 1 else ''} not undone"

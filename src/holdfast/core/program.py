@@ -1,0 +1,194 @@
+"""A workflow as the core sees it: something that, told what happened, says what it wants next.
+
+The YAML interpreter and the code driver are both Programs. A Program decides nothing about statuses,
+attempts or effects; it returns commands, and the core turns each into events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
+
+from .model import BlobRef, BlockOffer, Failure, JobSpec, LogLine, Problem
+
+if TYPE_CHECKING:
+    from .state import State
+
+
+# --- what happened ---------------------------------------------------------------------------------
+class Begun(msgspec.Struct, frozen=True):
+    """First step to be entered."""
+
+
+class JobEnded(msgspec.Struct, frozen=True):
+    """A job of the lane has a result, or failed for good (`failure` is set)."""
+
+    lane: int
+    job: int
+    step: int
+    result: Any = None
+    failure: Failure | None = None
+
+
+class TimerEnded(msgspec.Struct, frozen=True):
+    lane: int
+    timer: int
+
+
+class SignalArrived(msgspec.Struct, frozen=True):
+    name: str
+    value: Any = None
+
+
+class TurnGranted(msgspec.Struct, frozen=True):
+    """More fuel: lanes that wait for a turn go on."""
+
+
+Cause: TypeAlias = Begun | JobEnded | TimerEnded | SignalArrived | TurnGranted
+
+
+# --- what the workflow wants -----------------------------------------------------------------------
+class Advance(msgspec.Struct, frozen=True):
+    """Change one lane by `ops` (see `core.lanes`); new lanes are made by the op SPAWN of their parent."""
+
+    lane: int
+    ops: tuple[tuple[Any, ...], ...]
+    logs: tuple[LogLine, ...] = ()
+
+
+class ScheduleJob(msgspec.Struct, frozen=True):
+    lane: int
+    step: int
+    #: index into the specs that `pin` returned
+    spec: int
+    input: Any = None
+    visit: int = 1
+
+
+class SetTimer(msgspec.Struct, frozen=True):
+    lane: int
+    #: absolute, µs UTC
+    due: int
+
+
+class TakeAnotherTurn(msgspec.Struct, frozen=True):
+    """Out of fuel."""
+
+
+class Complete(msgspec.Struct, frozen=True):
+    output: Any = None
+
+
+class Fail(msgspec.Struct, frozen=True):
+    failure: Failure
+    step: str = ""
+
+
+Command: TypeAlias = Advance | ScheduleJob | SetTimer | TakeAnotherTurn | Complete | Fail
+
+
+# --- shared rows a decision may depend on ----------------------------------------------------------
+class Missing(Exception):
+    """Raised inside a decision when it needs rows that were not read; becomes `Need`."""
+
+    def __init__(self, *keys: Key) -> None:
+        super().__init__(*keys)
+        self.keys = keys
+
+
+class TooLong(Exception):
+    """A workflow made a value longer than PAYLOAD_LIMIT."""
+
+
+class WorkflowKey(msgspec.Struct, frozen=True):
+    tenant: str
+    name: str
+    #: 0 = newest
+    version: int = 0
+
+
+class DefinitionKey(msgspec.Struct, frozen=True):
+    digest: bytes
+
+
+class BlockKey(msgspec.Struct, frozen=True):
+    name: str
+
+
+class BlobKey(msgspec.Struct, frozen=True):
+    execution: str
+    digest: bytes
+
+
+class StartKey(msgspec.Struct, frozen=True):
+    """An idempotency key for starting."""
+
+    tenant: str
+    key: str
+
+
+Key: TypeAlias = WorkflowKey | DefinitionKey | BlockKey | BlobKey | StartKey
+
+
+class Published(msgspec.Struct, frozen=True):
+    """What a published name and version stand for."""
+
+    version: int
+    definition: bytes
+
+
+class Need(msgspec.Struct, frozen=True):
+    """A decision's answer when rows are missing: read these and ask again."""
+
+    keys: tuple[Key, ...]
+
+
+class Reads(Protocol):
+    """The shared rows, read in the transaction of the decision. Absent rows are `None`; a row that was
+    not read raises `Missing`. `keep` puts values that are too long to inline into blobs."""
+
+    def workflow(self, key: WorkflowKey) -> Published | None: ...
+
+    def program(self, digest: bytes) -> Program | None: ...
+
+    def block(self, name: str) -> BlockOffer | None: ...
+
+    def load(self, execution: str, value: Any) -> Any:
+        """The value itself, where `value` may be a BlobRef."""
+        ...
+
+    def keep(self, execution: str, value: Any) -> Any | BlobRef:
+        """The value, or a BlobRef to it where it is longer than INLINE_LIMIT."""
+        ...
+
+
+class Program(Protocol):
+    """One definition, compiled. Immutable and shared between executions."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def blocks(self) -> Sequence[str]:
+        """Names of all blocks its steps may use."""
+        ...
+
+    def check_input(self, input: Any) -> tuple[Any, list[Problem]]:
+        """The input with defaults filled in and types coerced, and everything wrong with it."""
+        ...
+
+    def pin(self, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[JobSpec, ...], list[Problem]]:
+        """Job specifications from steps and offers, and what does not fit (unknown input keys, …).
+        `blocks` has every name in `self.blocks` that is registered; the core has already reported
+        the others."""
+        ...
+
+    def label(self, step: int) -> str:
+        """What people call that step."""
+        ...
+
+    def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:
+        """Go as far as possible. Reads `state`, never changes it; same arguments, same answer."""
+        ...

@@ -1,0 +1,114 @@
+"""What the outside asks of one execution; `decide` answers with events or refuses.
+
+Requests from people and programs, from workers (through the engine), and from the agenda are the same
+thing. The agenda stores its requests, so those classes are tagged and array-like.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from .model import Actor, Effect, Failure, LogLine
+
+
+class _Request(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class StartExecution(_Request, frozen=True):
+    #: the id the execution will have; made by whoever asks
+    execution: str
+    input: Any = None
+    #: published name with optional `:version`; or
+    workflow: str = ""
+    #: digest of an inline definition that travels with the request
+    definition: bytes = b""
+    labels: dict[str, str] = {}
+    actor: Actor = Actor()
+
+
+class ClaimJob(_Request, frozen=True):
+    """Hand the job to a worker; asked by dispatch only."""
+
+    job: int
+    worker: str
+    incarnation: str
+
+
+class CompleteJob(_Request, frozen=True):
+    job: int
+    attempt: int
+    result: Any = None
+    effect: Effect | None = None
+    logs: tuple[LogLine, ...] = ()
+
+
+class FailJob(_Request, frozen=True):
+    job: int
+    attempt: int
+    failure: Failure
+    effect: Effect | None = None
+    is_permanent: bool = False
+    #: stopped on a cancel notice
+    is_cancelled: bool = False
+    #: µs to wait before another attempt although nothing failed
+    retry_after: int | None = None
+    logs: tuple[LogLine, ...] = ()
+
+
+class LoseJob(_Request, frozen=True):
+    """Nobody will answer for that attempt any more: its worker is gone or its time is over."""
+
+    job: int
+    attempt: int
+    kind: str
+    message: str
+    #: the parcel never left the engine, so nothing can have happened
+    undelivered: bool = False
+
+
+class SendSignal(_Request, frozen=True):
+    name: str
+    value: Any = None
+    key: str = ""
+    actor: Actor = Actor()
+
+
+class CancelExecution(_Request, frozen=True):
+    reason: str = ""
+    actor: Actor = Actor()
+
+
+# --- on the agenda ---------------------------------------------------------------------------------
+class FireTimer(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    timer: int
+
+
+class ReleaseJob(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The back-off of a rescheduled job is over."""
+
+    job: int
+    attempt: int
+
+
+class TakeTurn(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Go on where the fuel ran out."""
+
+    turn: int
+
+
+Due: TypeAlias = FireTimer | ReleaseJob | TakeTurn
+Request: TypeAlias = (
+    StartExecution
+    | ClaimJob
+    | CompleteJob
+    | FailJob
+    | LoseJob
+    | SendSignal
+    | CancelExecution
+    | FireTimer
+    | ReleaseJob
+    | TakeTurn
+)

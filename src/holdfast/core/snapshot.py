@@ -1,0 +1,58 @@
+"""A state in parts, so that saving one costs what changed and not what there is.
+
+Part `head` is everything of bounded size; lanes, jobs and ledger entries come in groups. `encode` gives
+only the dirty parts; an empty group is an empty part, to be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .codec import pack, unpack_entries, unpack_head, unpack_jobs, unpack_lanes
+from .state import GROUP, State
+
+_GROUPED = ("lanes", "jobs", "ledger")
+_SKIPPED = ("dirty", *_GROUPED)
+_HEAD = tuple(name for name in State.__struct_fields__ if name not in _SKIPPED)
+
+
+def head(state: State) -> bytes:
+    return pack({name: getattr(state, name) for name in _HEAD})
+
+
+def encode(state: State, parts: Iterable[str] | None = None) -> dict[str, bytes]:
+    """The named parts (all of them by default), encoded. Empty bytes: that group has nothing in it."""
+    if parts is None:
+        parts = [
+            f"{kind}/{i}" for kind in _GROUPED for i in sorted({k // GROUP for k in getattr(state, kind)})
+        ]
+    encoded = {"head": head(state)}
+    for part in sorted(parts):
+        kind, _, number = part.partition("/")
+        first = int(number) * GROUP
+        items: dict[int, Any] = getattr(state, kind)
+        group = [items[key] for key in range(first, first + GROUP) if key in items]
+        encoded[part] = pack(group) if group else b""
+    return encoded
+
+
+def restore(parts: dict[str, bytes]) -> State:
+    state: State = unpack_head(parts["head"])
+    for part, data in parts.items():
+        kind, _, _ = part.partition("/")
+        if not data or kind == "head":
+            continue
+        if kind == "lanes":
+            state.lanes.update((lane.id, lane) for lane in unpack_lanes(data))
+        elif kind == "jobs":
+            state.jobs.update((job.id, job) for job in unpack_jobs(data))
+        else:
+            state.ledger.update((entry.job, entry) for entry in unpack_entries(data))
+    state.dirty.clear()
+    return state
+
+
+def canonical(state: State) -> bytes:
+    """The whole state as bytes that are equal exactly when the states are."""
+    return pack(sorted(encode(state).items()))

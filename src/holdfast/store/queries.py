@@ -1,0 +1,283 @@
+"""Questions about committed data, the same SQL on both stores.
+
+Statements are written with `?`; a backend provides `rows`. All of them are bounded: lists come in pages
+by key, so that no reader stays open for long.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from holdfast.core.codec import unpack, unpack_due
+from holdfast.core.ids import from_key, to_key
+from holdfast.core.model import BlockOffer, Level, LogLine, Status
+from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, Key, Published, StartKey, WorkflowKey
+from holdfast.core.rows import AgendaRow, JobRow, LogRow
+
+from .records import EngineRow, Header, HistoryRow, PublishedRow, StartRow, TokenRow, WorkerRow
+
+HEADER = (
+    "id, tenant, workflow, workflow_version, definition, status, version, digest, snapshot, logs, run,"
+    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary"
+)
+JOB = "execution, job, queue, block, since, attempt, incarnation, timeout"
+WORKER = "name, incarnation, engine, host, pid, slots, queues, blocks, registered_at, seen_at, lease, state"
+TOKEN = "id, hash, tenant, name, role, created_at, expires_at, is_revoked"
+
+
+class Queries(ABC):
+    @abstractmethod
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement, fetch everything."""
+
+    def shared(self, key: Key) -> Any:
+        """One shared row a decision depends on; None where absent."""
+        match key:
+            case BlobKey(execution=execution, digest=digest):
+                return self.blob(execution, digest)
+            case DefinitionKey(digest=digest):
+                return self.definition(digest)
+            case WorkflowKey(tenant=tenant, name=name, version=version):
+                sql = "SELECT version, definition FROM workflows WHERE tenant = ? AND name = ?"
+                sql += " AND version = ?" if version else " AND ? = 0 ORDER BY version DESC LIMIT 1"
+                found = self.rows(sql, (tenant, name, version))
+                return Published(found[0][0], bytes(found[0][1])) if found else None
+            case BlockKey(name=name):
+                sql = "SELECT offer FROM blocks WHERE name = ? ORDER BY registered_at DESC, version DESC LIMIT 1"
+                found = self.rows(sql, (name,))
+                return msgspec.convert(unpack(bytes(found[0][0])), BlockOffer) if found else None
+            case StartKey(tenant=tenant, key=start):
+                return self.start(tenant, start)
+            case _:
+                assert_never(key)
+
+    # --- executions ---------------------------------------------------------------------------------
+    def header(self, tenant: str, id: str) -> Header | None:
+        found = self.rows(
+            f"SELECT {HEADER} FROM executions WHERE id = ? AND tenant = ?", (to_key(id), tenant)
+        )
+        return _header(found[0]) if found else None
+
+    def headers(
+        self,
+        tenant: str,
+        *,
+        statuses: Sequence[Status] = (),
+        workflow: str = "",
+        before: str = "",
+        limit: int = 50,
+    ) -> list[Header]:
+        """Newest first; `before` is the last id of the previous page."""
+        where, params = ["tenant = ?"], [tenant]  # type: list[str], list[Any]
+        if before:
+            where.append("id < ?")
+            params.append(to_key(before))
+        if statuses:
+            where.append(f"status IN ({', '.join('?' * len(statuses))})")
+            params += [int(status) for status in statuses]
+        if workflow:
+            where.append("workflow = ?")
+            params.append(workflow)
+        sql = f"SELECT {HEADER} FROM executions WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?"
+        return [_header(row) for row in self.rows(sql, (*params, limit))]
+
+    def find(self, tenant: str, prefix: str, limit: int = 10) -> list[str]:
+        """Ids that begin with `prefix` (hexadecimal), newest first."""
+        whole = bytes.fromhex(prefix[: len(prefix) // 2 * 2])[:10]
+        sql = "SELECT id FROM executions WHERE tenant = ? AND substr(id, 7, ?) = ? ORDER BY id DESC LIMIT ?"
+        found = self.rows(sql, (tenant, len(whole), whole, limit * 16))
+        return [id for (key,) in found if (id := from_key(key)).startswith(prefix)][:limit]
+
+    def ids(self, after: bytes = b"", limit: int = 500) -> list[bytes]:
+        """Stored keys in order, for scanners."""
+        return [
+            bytes(row[0])
+            for row in self.rows("SELECT id FROM executions WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+        ]
+
+    def status_counts(self, tenant: str) -> dict[Status, int]:
+        sql = "SELECT status, count(*) FROM executions WHERE tenant = ? GROUP BY status"
+        return {Status(status): count for status, count in self.rows(sql, (tenant,))}
+
+    def history(self, id: str, after: int = 0, limit: int = 1000) -> list[HistoryRow]:
+        """Rows that hold events numbered above `after`, oldest first."""
+        sql = "SELECT seq, at, body, digest FROM history WHERE execution = ? AND seq > ? ORDER BY seq LIMIT ?"
+        return [
+            HistoryRow(id, seq, at, bytes(body), bytes(digest))
+            for seq, at, body, digest in self.rows(sql, (to_key(id), after, limit))
+        ]
+
+    def parts(self, id: str) -> dict[str, bytes]:
+        sql = "SELECT part, data FROM parts WHERE execution = ?"
+        return {part: bytes(data) for part, data in self.rows(sql, (to_key(id),))}
+
+    def logs(self, id: str, after: int = 0, limit: int = 500) -> list[LogRow]:
+        sql = (
+            "SELECT number, at, level, step, job, message FROM logs"
+            " WHERE execution = ? AND number > ? ORDER BY number LIMIT ?"
+        )
+        return [
+            LogRow(id, number, at, LogLine(message, Level(level), step, job))
+            for number, at, level, step, job, message in self.rows(sql, (to_key(id), after, limit))
+        ]
+
+    def blob(self, id: str, digest: bytes) -> bytes | None:
+        found = self.rows("SELECT data FROM blobs WHERE execution = ? AND digest = ?", (to_key(id), digest))
+        return bytes(found[0][0]) if found else None
+
+    # --- work ---------------------------------------------------------------------------------------
+    def jobs_of(self, id: str) -> list[JobRow]:
+        return [_job(row) for row in self.rows(f"SELECT {JOB} FROM jobs WHERE execution = ?", (to_key(id),))]
+
+    def ready(self, limit: int = 1000) -> list[JobRow]:
+        """Jobs nobody has claimed, longest waiting first."""
+        sql = f"SELECT {JOB} FROM jobs WHERE incarnation = '' ORDER BY since, execution, job LIMIT ?"
+        return [_job(row) for row in self.rows(sql, (limit,))]
+
+    def claimed(self, incarnation: str = "", limit: int = 10000) -> list[JobRow]:
+        if incarnation:
+            sql = f"SELECT {JOB} FROM jobs WHERE incarnation = ? LIMIT ?"
+            return [_job(row) for row in self.rows(sql, (incarnation, limit))]
+        sql = f"SELECT {JOB} FROM jobs WHERE incarnation <> '' LIMIT ?"
+        return [_job(row) for row in self.rows(sql, (limit,))]
+
+    def queue_depths(self) -> list[tuple[str, str, int, int, int]]:
+        """(queue, block, waiting, claimed, since of the oldest waiting)."""
+        sql = (
+            "SELECT queue, block, sum(CASE WHEN incarnation = '' THEN 1 ELSE 0 END),"
+            " sum(CASE WHEN incarnation = '' THEN 0 ELSE 1 END),"
+            " coalesce(min(CASE WHEN incarnation = '' THEN since END), 0)"
+            " FROM jobs GROUP BY queue, block ORDER BY queue, block"
+        )
+        return [(q, b, int(w), int(c), int(o)) for q, b, w, c, o in self.rows(sql)]
+
+    def due(self, now: int, limit: int = 500) -> list[AgendaRow]:
+        sql = "SELECT execution, item, due, request FROM agenda WHERE due <= ? ORDER BY due LIMIT ?"
+        return [
+            AgendaRow(from_key(bytes(key)), item, due, unpack_due(bytes(request)))
+            for key, item, due, request in self.rows(sql, (now, limit))
+        ]
+
+    def agenda_of(self, id: str) -> list[AgendaRow]:
+        sql = "SELECT item, due, request FROM agenda WHERE execution = ? ORDER BY due"
+        return [
+            AgendaRow(id, item, due, unpack_due(bytes(request)))
+            for item, due, request in self.rows(sql, (to_key(id),))
+        ]
+
+    def next_due(self) -> int | None:
+        found = self.rows("SELECT min(due) FROM agenda")
+        return found[0][0] if found else None
+
+    # --- the rest -----------------------------------------------------------------------------------
+    def definition(self, digest: bytes) -> bytes | None:
+        found = self.rows("SELECT data FROM definitions WHERE digest = ?", (digest,))
+        return bytes(found[0][0]) if found else None
+
+    def published(self, tenant: str, name: str = "", limit: int = 500) -> list[PublishedRow]:
+        """Versions of one workflow, or the newest version of each; newest first."""
+        columns = "tenant, name, version, definition, published_at, published_by"
+        if name:
+            sql = (
+                f"SELECT {columns} FROM workflows WHERE tenant = ? AND name = ? ORDER BY version DESC LIMIT ?"
+            )
+            found = self.rows(sql, (tenant, name, limit))
+        else:
+            sql = (
+                f"SELECT {columns} FROM workflows AS w WHERE tenant = ? AND version = (SELECT max(version)"
+                " FROM workflows WHERE tenant = w.tenant AND name = w.name) ORDER BY name LIMIT ?"
+            )
+            found = self.rows(sql, (tenant, limit))
+        return [PublishedRow(t, n, v, bytes(d), at, by) for t, n, v, d, at, by in found]
+
+    def start(self, tenant: str, key: str) -> StartRow | None:
+        sql = "SELECT execution, content, at FROM starts WHERE tenant = ? AND key = ?"
+        found = self.rows(sql, (tenant, key))
+        return (
+            StartRow(tenant, key, from_key(bytes(found[0][0])), bytes(found[0][1]), found[0][2])
+            if found
+            else None
+        )
+
+    def blocks(self) -> list[BlockOffer]:
+        """The newest offer of every block ever registered."""
+        found = self.rows("SELECT offer FROM blocks ORDER BY name, registered_at")
+        newest = {}
+        for (offer,) in found:
+            block = msgspec.convert(unpack(bytes(offer)), BlockOffer)
+            newest[block.name] = block
+        return list(newest.values())
+
+    def workers(self) -> list[WorkerRow]:
+        return [_worker(row) for row in self.rows(f"SELECT {WORKER} FROM workers ORDER BY name")]
+
+    def engines(self) -> list[EngineRow]:
+        sql = "SELECT id, name, started_at, seen_at, address FROM engines ORDER BY started_at"
+        return [EngineRow(*row) for row in self.rows(sql)]
+
+    def tokens(self) -> list[TokenRow]:
+        return [_token(row) for row in self.rows(f"SELECT {TOKEN} FROM tokens ORDER BY created_at")]
+
+    def token(self, id: str) -> TokenRow | None:
+        found = self.rows(f"SELECT {TOKEN} FROM tokens WHERE id = ?", (id,))
+        return _token(found[0]) if found else None
+
+    def meta(self, key: str) -> bytes | None:
+        found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return bytes(found[0][0]) if found else None
+
+    def count(self, table: str) -> int:
+        assert table in TABLES, table
+        return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
+
+    def orphans(self) -> list[tuple[str, str]]:
+        """(table, execution) of rows that belong to no execution."""
+        found = []
+        for table in ("history", "jobs", "agenda", "logs", "blobs", "parts", "starts"):
+            sql = (
+                f"SELECT DISTINCT execution FROM {table} WHERE NOT EXISTS"
+                f" (SELECT 1 FROM executions WHERE executions.id = {table}.execution) LIMIT 10"
+            )
+            found += [(table, from_key(bytes(key))) for (key,) in self.rows(sql)]
+        return found
+
+
+TABLES = frozenset(
+    ["executions", "history", "jobs", "agenda", "logs", "blobs", "parts", "definitions", "workflows", "starts", "blocks", "workers", "engines", "tokens", "meta"]
+)
+
+
+def _header(row: tuple[Any, ...]) -> Header:
+    key, tenant, workflow, number, definition, status, version, digest, *middle, summary = row
+    return Header(
+        from_key(bytes(key)), tenant, workflow, number, bytes(definition), Status(status), version,
+        bytes(digest), *middle, bytes(summary),
+    )  # fmt: skip
+
+
+def _job(row: tuple[Any, ...]) -> JobRow:
+    return JobRow(from_key(bytes(row[0])), *row[1:])
+
+
+def _worker(row: tuple[Any, ...]) -> WorkerRow:
+    name, incarnation, engine, host, pid, slots, queues, blocks, *rest = row
+    return WorkerRow(
+        name,
+        incarnation,
+        engine,
+        host,
+        pid,
+        slots,
+        queues.split("\n"),
+        [b for b in blocks.split("\n") if b],
+        *rest,
+    )
+
+
+def _token(row: tuple[Any, ...]) -> TokenRow:
+    id, hash, *rest, is_revoked = row
+    return TokenRow(id, bytes(hash), *rest, bool(is_revoked))

@@ -1,0 +1,147 @@
+"""What the store keeps, one class per table, and `Batch`: everything one commit writes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.model import BlockOffer, Status
+from holdfast.core.rows import AgendaRow, JobRow, LogRow
+
+
+class HistoryRow(msgspec.Struct, gc=False):
+    """The events of one execution in one commit."""
+
+    execution: str
+    #: number of the last event in `body`
+    seq: int
+    at: int
+    #: packed events
+    body: bytes
+    #: chained over everything before it
+    digest: bytes
+
+
+class Header(msgspec.Struct):
+    """One row per execution: what lists show, and what a transition is checked against."""
+
+    id: str
+    tenant: str
+    workflow: str
+    workflow_version: int
+    definition: bytes
+    status: Status
+    version: int
+    digest: bytes
+    #: version the snapshot parts stand for; 0 = none
+    snapshot: int
+    #: log lines written
+    logs: int
+    run: int
+    created_at: int
+    updated_at: int
+    started_at: int
+    ended_at: int
+    jobs_done: int
+    jobs_total: int
+    #: packed `Summary`
+    summary: bytes
+    is_new: bool = False
+
+
+class Locked(msgspec.Struct):
+    """What a transaction learns about an execution it has locked."""
+
+    version: int
+    digest: bytes
+    snapshot: int
+    logs: int
+    #: newer than the version the caller said it knows; empty if it knows everything
+    rows: list[HistoryRow] = []
+    #: snapshot parts, where the caller knows nothing
+    parts: dict[str, bytes] = {}
+
+
+class PublishedRow(msgspec.Struct):
+    tenant: str
+    name: str
+    version: int
+    definition: bytes
+    published_at: int
+    published_by: str
+
+
+class StartRow(msgspec.Struct):
+    """An idempotency key: (tenant, key) stands for that execution and that content."""
+
+    tenant: str
+    key: str
+    execution: str
+    content: bytes
+    at: int
+
+
+class WorkerRow(msgspec.Struct):
+    name: str
+    incarnation: str
+    #: the engine process it lives in; empty for a worker of its own
+    engine: str
+    host: str
+    pid: int
+    slots: int
+    queues: list[str]
+    blocks: list[str]
+    registered_at: int
+    seen_at: int
+    #: µs after `seen_at` at which it is given up
+    lease: int
+    #: online, draining, offline
+    state: str
+
+
+class EngineRow(msgspec.Struct):
+    id: str
+    name: str
+    started_at: int
+    seen_at: int
+    #: address its API listens on
+    address: str = ""
+
+
+class TokenRow(msgspec.Struct):
+    """An API token; only its hash is kept."""
+
+    id: str
+    hash: bytes
+    tenant: str
+    name: str
+    role: str
+    created_at: int
+    expires_at: int
+    is_revoked: bool = False
+
+
+class Batch(msgspec.Struct):
+    """Everything one commit writes."""
+
+    headers: list[Header] = []
+    history: list[HistoryRow] = []
+    jobs: list[JobRow] = []
+    jobs_gone: list[tuple[str, int]] = []
+    agenda: list[AgendaRow] = []
+    agenda_gone: list[tuple[str, str]] = []
+    logs: list[LogRow] = []
+    #: (execution, digest, data)
+    blobs: list[tuple[str, bytes, bytes]] = []
+    #: (execution, part, data); empty data deletes the part
+    parts: list[tuple[str, str, bytes]] = []
+    #: executions whose snapshot is no longer needed
+    parts_gone: list[str] = []
+    definitions: list[tuple[bytes, bytes]] = []
+    published: list[PublishedRow] = []
+    starts: list[StartRow] = []
+    blocks: list[BlockOffer] = []
+    workers: list[WorkerRow] = []
+    engines: list[EngineRow] = []
+    engines_gone: list[str] = []
+    tokens: list[TokenRow] = []
+    meta: dict[str, bytes] = {}

@@ -1,0 +1,444 @@
+"""The embedded store: one SQLite file, one writing connection in one thread, many readers.
+
+Acknowledged means fsynced: WAL with `synchronous=FULL`, every pragma read back. One engine owns the file,
+held by a lock on a side file that the kernel drops when the process dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from holdfast.core.codec import pack
+from holdfast.core.errors import (
+    Refused,
+    StoreDamaged,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnsafeStore,
+)
+from holdfast.core.ids import to_key
+from holdfast.core.program import Key
+
+from .migrate import pending
+from .queries import Queries
+from .records import Batch, HistoryRow, Locked
+
+#: The first release without the WAL-reset corruption bug.
+MIN_SQLITE = (3, 51, 3)
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "fuse.",
+    "afs",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "ncpfs",
+    "ocfs2",
+    "gfs2",
+)
+_LOCAL_FUSE = ("fuseblk", "fuse.ext2", "fuse.ntfs-3g", "fuse.lazyfs")
+
+
+def sqlite_version() -> tuple[int, ...]:
+    return tuple(int(x) for x in apsw.sqlite_lib_version().split("."))
+
+
+def file_system(path: Path) -> str:
+    """Type of the file system a path is on, from the mount table; empty where there is none to read."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    best, kind = "", ""
+    target = str(path.resolve())
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4].encode().decode("unicode_escape")
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, right.split()[0]
+    return kind
+
+
+def is_network(kind: str) -> bool:
+    return kind not in _LOCAL_FUSE and any(kind == name or kind.startswith(name) for name in _NETWORK)
+
+
+@contextmanager
+def _translated(address: str) -> Iterator[None]:
+    """SQLite's errors as ours; anything unknown passes."""
+    try:
+        yield
+    except apsw.FullError as error:
+        raise StoreFull(f"{address}: no space left ({error}); free some and restart the engine") from error
+    except apsw.ReadOnlyError as error:
+        raise StoreReadOnly(f"{address} cannot be written: {error}") from error
+    except (apsw.CantOpenError, apsw.PermissionsError) as error:
+        raise StoreUnavailable(
+            f"{address} cannot be opened: {error}; check the folder's permissions"
+        ) from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise StoreDamaged(f"{address} is not a sound SQLite file: {error}; restore a backup") from error
+    except apsw.IOError as error:
+        if "ENOSPC" in str(error) or (error.extendedresult == apsw.SQLITE_IOERR_WRITE and _is_full(address)):
+            raise StoreFull(
+                f"{address}: no space left ({error}); free some and restart the engine"
+            ) from error
+        raise StoreUnavailable(f"{address}: input/output error: {error}") from error
+
+
+def _is_full(address: str) -> bool:
+    with suppress(OSError):
+        stat = os.statvfs(Path(address.removeprefix("sqlite:///")).parent)
+        return stat.f_bavail * stat.f_frsize < 1 << 20
+    return False
+
+
+class SqliteStore:
+    kind = "sqlite"
+    is_shared = False
+
+    def __init__(self, path: str | Path, *, allow_network: bool = False, vfs: str | None = None) -> None:
+        self.path = Path(path)
+        self.address = f"sqlite:///{self.path}"
+        self._readers: list[_SqliteQueries] = []
+        self._reader_lock = threading.Lock()
+        self._vfs = vfs
+        if sqlite_version() < MIN_SQLITE:
+            raise UnsafeStore(
+                f"SQLite {apsw.sqlite_lib_version()} can corrupt a WAL file; Holdfast needs"
+                f" {'.'.join(map(str, MIN_SQLITE))} or newer: upgrade the package apsw"
+            )
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"the folder for {self.address} cannot be made: {error}") from error
+        kind = file_system(self.path.parent)
+        if is_network(kind) and not allow_network:
+            raise UnsafeStore(
+                f"{self.path} is on a network file system ({kind}), where SQLite's locks are not reliable;"
+                " use a local disk, or PostgreSQL"
+            )
+        self._lock_fd = self._own()
+        try:
+            with _translated(self.address):
+                self._writer = self._open_writer()
+                self._migrate()
+        except Refused:
+            os.close(self._lock_fd)
+            raise
+
+    # --- opening ------------------------------------------------------------------------------------
+    def _own(self) -> int:
+        side = self.path.with_name(self.path.name + ".lock")
+        try:
+            fd = os.open(side, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno == 28:
+                raise StoreFull(f"{self.address}: no space left on the device") from error
+            raise StoreReadOnly(f"{side} cannot be written: {error.strerror}") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(fd, 100).decode(errors="replace").strip() or "another process"
+            os.close(fd)
+            raise StoreLocked(
+                f"{self.path} is in use by {owner}; talk to it over its API, or stop it first"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+        return fd
+
+    def _open_writer(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self.path), vfs=self._vfs)
+        connection.set_busy_timeout(5000)
+        wanted = {
+            "journal_mode": "wal",
+            "synchronous": 2,
+            "foreign_keys": 1,
+            "wal_autocheckpoint": 4000,
+            "journal_size_limit": 16 << 20,
+            "cache_size": -32000,
+            "temp_store": 2,
+        }
+        for name, value in wanted.items():
+            connection.execute(f"PRAGMA {name} = {value}").fetchall()
+            got = connection.execute(f"PRAGMA {name}").fetchall()[0][0]
+            if got != value:
+                raise UnsafeStore(
+                    f"{self.address}: PRAGMA {name} is {got!r} although {value!r} was asked for;"
+                    " this file system or build cannot keep the promise of durability"
+                )
+        return connection
+
+    def _migrate(self) -> None:
+        run = self._writer.execute
+        run("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, checksum TEXT, at INTEGER)")
+        applied = dict(run("SELECT number, checksum FROM migrations").fetchall())
+        for migration in pending("sqlite", applied, self.address):
+            with self._writer:
+                run(migration.sql)
+                run(
+                    "INSERT INTO migrations VALUES (?, ?, ?)",
+                    (migration.number, migration.checksum, self.now()),
+                )
+
+    # --- the port -----------------------------------------------------------------------------------
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+    def begin(self) -> _SqliteTransaction:
+        return _SqliteTransaction(self._writer, self.now(), self.address)
+
+    @contextmanager
+    def reading(self) -> Iterator[Queries]:
+        with self._reader_lock:
+            reader = self._readers.pop() if self._readers else None
+        with _translated(self.address):
+            if reader is None:
+                reader = _SqliteQueries(self._open_reader())
+            try:
+                yield reader
+            finally:
+                with self._reader_lock:
+                    self._readers.append(reader)
+
+    def _open_reader(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
+        connection.set_busy_timeout(5000)
+        connection.execute("PRAGMA query_only = 1; PRAGMA wal_autocheckpoint = 0")
+        return connection
+
+    def living_engines(self) -> list[str] | None:
+        # Whoever holds the file lock is alive, and that is us: every engine before us is dead.
+        return []
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.connection.close()
+        self._readers.clear()
+        with suppress(apsw.Error):
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._writer.close()
+        os.close(self._lock_fd)
+
+
+class _SqliteQueries(Queries):
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self.connection.execute(sql, tuple(params)).fetchall()
+
+
+class _SqliteTransaction:
+    def __init__(self, connection: apsw.Connection, now: int, address: str) -> None:
+        self.now = now
+        self._connection = connection
+        self._queries = _SqliteQueries(connection)
+        self._address = address
+
+    def lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
+        """One engine, one writer: what the engine knows is what there is; only the unknown is read."""
+        with _translated(self._address):
+            return {id: None if version else self._load(id) for id, version in known.items()}
+
+    def _load(self, id: str) -> Locked | None:
+        key = to_key(id)
+        found = self._queries.rows(
+            "SELECT version, digest, snapshot, logs FROM executions WHERE id = ?", (key,)
+        )
+        if not found:
+            return None
+        version, digest, snapshot, logs = found[0]
+        rows = self._queries.rows(
+            "SELECT seq, at, body, digest FROM history WHERE execution = ? AND seq > ? ORDER BY seq",
+            (key, snapshot),
+        )
+        return Locked(
+            version, digest, snapshot, logs,
+            [HistoryRow(id, seq, at, body, chained) for seq, at, body, chained in rows],
+            self._queries.parts(id) if snapshot else {},
+        )  # fmt: skip
+
+    def read(self, keys: Sequence[Key]) -> dict[Key, Any]:
+        with _translated(self._address):
+            return {key: self._queries.shared(key) for key in keys}
+
+    def commit(self, batch: Batch) -> None:
+        connection = self._connection
+        with _translated(self._address):
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                _write(connection, batch, self.now)
+                connection.execute("COMMIT")
+            except BaseException:
+                # SQLite rolls back by itself on some errors (no space, I/O); on the others we do.
+                if connection.in_transaction:
+                    with suppress(apsw.Error):
+                        connection.execute("ROLLBACK")
+                raise
+
+    def abort(self) -> None:
+        """Nothing was written yet: the transaction begins with the commit."""
+
+
+def _write(db: apsw.Connection, batch: Batch, now: int) -> None:
+    many = db.executemany
+    if batch.headers:
+        new = [
+            (
+                to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, int(h.status), h.version,
+                h.digest, h.snapshot, h.logs, h.run, h.created_at, h.updated_at, h.started_at, h.ended_at,
+                h.jobs_done, h.jobs_total, h.summary,
+            )
+            for h in batch.headers if h.is_new
+        ]  # fmt: skip
+        if new:
+            many("INSERT INTO executions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", new)
+        changed = [
+            (
+                int(h.status), h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at,
+                h.ended_at, h.jobs_done, h.jobs_total, h.summary, to_key(h.id),
+            )
+            for h in batch.headers if not h.is_new
+        ]  # fmt: skip
+        if changed:
+            many(
+                "UPDATE executions SET status=?, version=?, digest=?, snapshot=?, logs=?, run=?, updated_at=?,"
+                " started_at=?, ended_at=?, jobs_done=?, jobs_total=?, summary=? WHERE id=?",
+                changed,
+            )
+    if batch.history:
+        many(
+            "INSERT INTO history VALUES (?,?,?,?,?)",
+            [(to_key(row.execution), row.seq, row.at, row.body, row.digest) for row in batch.history],
+        )
+    if batch.jobs_gone:
+        many(
+            "DELETE FROM jobs WHERE execution=? AND job=?",
+            [(to_key(execution), job) for execution, job in batch.jobs_gone],
+        )
+    if batch.jobs:
+        many(
+            "INSERT OR REPLACE INTO jobs VALUES (?,?,?,?,?,?,?,?)",
+            [
+                (to_key(j.execution), j.job, j.queue, j.block, j.since, j.attempt, j.incarnation, j.timeout)
+                for j in batch.jobs
+            ],
+        )
+    if batch.agenda_gone:
+        many(
+            "DELETE FROM agenda WHERE execution=? AND item=?",
+            [(to_key(execution), item) for execution, item in batch.agenda_gone],
+        )
+    if batch.agenda:
+        many(
+            "INSERT OR REPLACE INTO agenda VALUES (?,?,?,?)",
+            [(to_key(a.execution), a.item, a.due, pack(a.request)) for a in batch.agenda],
+        )
+    if batch.logs:
+        many(
+            "INSERT INTO logs VALUES (?,?,?,?,?,?,?)",
+            [
+                (
+                    to_key(g.execution),
+                    g.number,
+                    g.at,
+                    int(g.line.level),
+                    g.line.step,
+                    g.line.job,
+                    g.line.message,
+                )
+                for g in batch.logs
+            ],
+        )
+    if batch.blobs:
+        many(
+            "INSERT OR IGNORE INTO blobs VALUES (?,?,?)",
+            [(to_key(execution), digest, data) for execution, digest, data in batch.blobs],
+        )
+    if batch.parts or batch.parts_gone:
+        many("DELETE FROM parts WHERE execution=?", [(to_key(execution),) for execution in batch.parts_gone])
+        empty = [(to_key(execution), part) for execution, part, data in batch.parts if not data]
+        many("DELETE FROM parts WHERE execution=? AND part=?", empty)
+        filled = [(to_key(execution), part, data) for execution, part, data in batch.parts if data]
+        many("INSERT OR REPLACE INTO parts VALUES (?,?,?)", filled)
+    _write_rare(db, batch, now)
+
+
+def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
+    """Everything that is not written on every step."""
+    many = db.executemany
+    if batch.definitions:
+        many("INSERT OR IGNORE INTO definitions VALUES (?,?)", batch.definitions)
+    if batch.published:
+        many(
+            "INSERT INTO workflows VALUES (?,?,?,?,?,?)",
+            [
+                (w.tenant, w.name, w.version, w.definition, w.published_at, w.published_by)
+                for w in batch.published
+            ],
+        )
+    if batch.starts:
+        many(
+            "INSERT INTO starts VALUES (?,?,?,?,?)",
+            [(s.tenant, s.key, to_key(s.execution), s.content, s.at) for s in batch.starts],
+        )
+    if batch.blocks:
+        many(
+            "INSERT OR REPLACE INTO blocks VALUES (?,?,?,?)",
+            [(b.name, b.version, pack(b), now) for b in batch.blocks],
+        )
+    if batch.workers:
+        many(
+            "INSERT OR REPLACE INTO workers VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+            [
+                (
+                    w.name,
+                    w.incarnation,
+                    w.engine,
+                    w.host,
+                    w.pid,
+                    w.slots,
+                    "\n".join(w.queues),
+                    "\n".join(w.blocks),
+                    w.registered_at,
+                    w.seen_at,
+                    w.lease,
+                    w.state,
+                )
+                for w in batch.workers
+            ],  # fmt: skip
+        )
+    if batch.engines:
+        many(
+            "INSERT OR REPLACE INTO engines VALUES (?,?,?,?,?)",
+            [(e.id, e.name, e.started_at, e.seen_at, e.address) for e in batch.engines],
+        )
+    if batch.engines_gone:
+        many("DELETE FROM engines WHERE id=?", [(id,) for id in batch.engines_gone])
+    if batch.tokens:
+        many(
+            "INSERT OR REPLACE INTO tokens VALUES (?,?,?,?,?,?,?,?)",
+            [
+                (t.id, t.hash, t.tenant, t.name, t.role, t.created_at, t.expires_at, int(t.is_revoked))
+                for t in batch.tokens
+            ],
+        )
+    if batch.meta:
+        many("INSERT OR REPLACE INTO meta VALUES (?,?)", list(batch.meta.items()))
