@@ -1,3 +1,41 @@
 """Holdfast: durable workflows for people who change real infrastructure."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from holdfast.blocks import Context, NothingDone, PermanentFailure, RetryLater, Unchanged, block
+    from holdfast.client import Client
+    from holdfast.embedded import Embedded
+
+__all__ = [
+    "Client",
+    "Context",
+    "Embedded",
+    "NothingDone",
+    "PermanentFailure",
+    "RetryLater",
+    "Unchanged",
+    "__version__",
+    "block",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: `holdfast --help` needs none of it."""
+    if name in ("Context", "NothingDone", "PermanentFailure", "RetryLater", "Unchanged", "block"):
+        import holdfast.blocks
+
+        return getattr(holdfast.blocks, name)
+    if name == "Client":
+        from holdfast.client import Client
+
+        return Client
+    if name == "Embedded":
+        from holdfast.embedded import Embedded
+
+        return Embedded
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -30,10 +30,6 @@ def _nowhere() -> None:
     return None
 
 
-def _unheard(details: Any) -> None:
-    return None
-
-
 class Context:
     """Take it by annotating a parameter: `async def deploy(host: str, ctx: Context)`."""
 
@@ -49,7 +45,7 @@ class Context:
         idempotency_key: str = "",
         details: Any = None,
         on_line: Callable[[], None] = _nowhere,
-        on_beat: Callable[[Any], None] = _unheard,
+        on_beat: Callable[[], None] = _nowhere,
     ) -> None:
         self.execution = execution
         self.job = job
@@ -61,6 +57,8 @@ class Context:
         self.idempotency_key = idempotency_key
         #: what the previous attempt last said in a heartbeat
         self.details = details
+        #: what the next attempt will find as its `details`
+        self.beaten = details
         self._on_line = on_line
         self._on_beat = on_beat
         # A deque, because the block may append in its thread while the worker's loop takes lines away.
@@ -105,7 +103,8 @@ class Context:
         size = len(msgspec.msgpack.encode(plain))
         if size > DETAILS_LIMIT:
             raise ValueError(f"heartbeat details are {size} bytes encoded; the limit is {DETAILS_LIMIT}")
-        self._on_beat(plain)
+        self.beaten = plain
+        self._on_beat()
 
     @property
     def is_cancelled(self) -> bool:
@@ -134,6 +133,11 @@ class Context:
                 stop()
             except Exception as error:
                 self.warning(f"on_cancel callback failed: {error!r}")
+
+    def hear(self, lines: list[LogLine]) -> None:
+        """Lines that a child process said on behalf of this attempt."""
+        self._lines.extend(lines)
+        self._on_line()
 
     def take_lines(self) -> list[LogLine]:
         lines: list[LogLine] = []

@@ -111,7 +111,7 @@ def block(
     names = dict(sys._getframe(1).f_locals)
 
     def declare(function: Callable[..., Any]) -> Block[..., Any]:
-        shown = name if name is not None else getattr(function, "__name__", repr(function)).replace("_", "-")
+        shown = name if name is not None else getattr(function, "__name__", repr(function)).strip("_").replace("_", "-")
         try:
             return _declare(
                 function, shown, version, pure, idempotent, timeout, retry, isolation, description, names
@@ -139,9 +139,9 @@ def _declare(
     if not inspect.isfunction(function):
         raise BadSignature(f"@block needs a function, not {type(function).__name__}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise BadSignature("it is a generator (it has `yield`); return a value, or use ctx.log and ctx.heartbeat")
+        raise BadSignature("it is a generator (it has `yield`); return a value, or use ctx.heartbeat")
     if len(name) > 128 or not _NAME.fullmatch(name):
-        raise BadSignature("the name must be letters and digits, joined by `-`, `_` or `.`, at most 128 characters")
+        raise BadSignature("the name must be letters and digits, joined by `-`, `_` or `.`, at most 128")
     if not _VERSION.fullmatch(version):
         raise BadSignature(f"version {version!r} is not like `1.0.0`")
     is_async = inspect.iscoroutinefunction(function)
@@ -153,7 +153,7 @@ def _declare(
     if isolation == "async" and not is_async:
         raise BadSignature("isolation `async` needs an `async def`; a plain function would block the worker")
     if isolation == "thread" and is_async:
-        raise BadSignature("isolation `thread` needs a plain `def`; an `async def` runs as `async` or `process`")
+        raise BadSignature("isolation `thread` needs a plain `def`; `async def` runs as `async` or `process`")
     hints = hints_of(function, names)
     offer = BlockOffer(
         name=name,

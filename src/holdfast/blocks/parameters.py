@@ -34,15 +34,15 @@ class Parameters:
     """The parameters of one block: schema, conversion, and which one takes the context."""
 
     __slots__ = (
-        "context_name",
-        "rest_type",
-        "schema",
-        "takes_rest",
         "_is_empty",
         "_names",
         "_required",
         "_struct",
         "_types",
+        "context_name",
+        "rest_type",
+        "schema",
+        "takes_rest",
     )
 
     def __init__(self, function: Callable[..., Any], hints: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ class Parameters:
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 raise BadSignature(f"`*{name}` cannot be given by name; use a list parameter or **kwargs")
             elif parameter.kind is parameter.POSITIONAL_ONLY:
-                raise BadSignature(f"parameter `{name}` is positional-only, but input is given by name; remove the `/`")
+                raise BadSignature(f"parameter `{name}` is positional-only; remove the `/`")
             else:
                 if parameter.default is parameter.empty:
                     required.append(name)
@@ -105,7 +105,7 @@ class Parameters:
             arguments.update(self._rest(given))
         return arguments
 
-    def _renamed(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _renamed(self, given: dict[Any, Any]) -> dict[str, Any]:
         """Keys are kebab-case in documents and identifiers in Python; anything else must be wanted."""
         renamed: dict[str, Any] = {}
         problems: list[str] = []
@@ -159,7 +159,7 @@ class Parameters:
         near = difflib.get_close_matches(key.replace("-", "_"), self._names, n=1)
         if near:
             return f"; did you mean `{near[0]}`?"
-        return f"; it takes {', '.join(f'`{name}`' for name in self._types)}" if self._types else "; it takes none"
+        return f"; it takes {', '.join(f'`{name}`' for name in self._types) or 'none'}"
 
 
 def result_schema(hint: Any) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def _object_schema(fields: list[tuple[str, Any, Any]], takes_rest: bool, rest: A
             msgspec.json.schema(hint)
         except TypeError as error:
             where = f"parameter `{name}`" if name != "**" else "the **kwargs parameter"
-            raise BadSignature(f"{where} has a type that cannot come from JSON: {_first_cause(error)}") from None
+            raise BadSignature(f"{where} has a type JSON cannot hold: {_first_cause(error)}") from None
     full = msgspec.json.schema(msgspec.defstruct("Parameters", _ordered(fields)))
     definitions = full["$defs"]
     schema: dict[str, Any] = definitions.pop(full["$ref"].rpartition("/")[2])

@@ -26,6 +26,7 @@ AnyBlock = Block[..., Any]
 
 _BUILT_IN = ("holdfast.blocks.shell", "holdfast.blocks.http", "holdfast.blocks.testing")
 _ENTRY_POINTS = "holdfast.blocks"
+_FILE_PREFIX = "holdfast_file_"
 
 
 class Registry:
@@ -99,8 +100,8 @@ class Registry:
         # The same lines imported under two module names are one declaration.
         if other is not None and (other.file, other.line) != (block.file, block.line):
             message = (
-                f"two blocks are called `{block.name}`: {other.file}:{other.line} and {block.file}:{block.line}; "
-                f"give one of them another name with @block(name=...)"
+                f"two blocks are called `{block.name}`: {other.file}:{other.line} and "
+                f"{block.file}:{block.line}; give one of them another name with @block(name=...)"
             )
             problem = Problem(code=BadBlock.code, message=message, file=block.file, line=block.line)
             raise BadBlock(message, (problem,))
@@ -120,9 +121,6 @@ def _source(block: AnyBlock) -> str:
     if module is not None and module.__name__ != "__main__" and not module.__name__.startswith(_FILE_PREFIX):
         return module.__name__
     return str(Path(block.file).resolve())
-
-
-_FILE_PREFIX = "holdfast_file_"
 
 
 def _import(name: str) -> ModuleType:
@@ -172,12 +170,17 @@ def _not_imported(name: str, error: BaseException) -> BlockModule:
 
 
 def _where(error: BaseException) -> tuple[str, int, str]:
-    """The innermost place in code that is not the import machinery's."""
+    """The innermost place in the user's own code; failing that, the innermost place."""
     if isinstance(error, SyntaxError) and error.filename:
         return error.filename, error.lineno or 0, (error.text or "").rstrip("\n")
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename != __file__ and not frame.filename.startswith("<frozen"):
-            if frame.filename == importlib.__file__:
-                continue
-            return frame.filename, frame.lineno or 0, linecache.getline(frame.filename, frame.lineno or 0).rstrip("\n")
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in (__file__, importlib.__file__) and not frame.filename.startswith("<frozen")
+    ]
+    library = str(Path(linecache.__file__).parent)
+    own = [f for f in frames if not f.filename.startswith(library) and "site-packages" not in f.filename]
+    for frame in reversed(own or frames):
+        line = frame.lineno or 0
+        return frame.filename, line, linecache.getline(frame.filename, line).rstrip("\n")
     return "", 0, ""

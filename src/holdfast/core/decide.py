@@ -182,18 +182,24 @@ class _Transition:
             # Polling is not a failure: the block itself says that nothing was done yet.
             due = self.now + request.retry_after
             said = Effect.NONE if request.effect is None else request.effect
-            self.events.append(e.JobRescheduled(job.id, request.attempt, due, None, said))
+            self.events.append(e.JobRescheduled(job.id, request.attempt, due, None, said, request.details))
             return
-        self._retry_or_end(job, spec, request.failure, effect, request.is_permanent)
+        self._retry_or_end(job, spec, request.failure, effect, request.is_permanent, request.details)
 
     def _retry_or_end(
-        self, job: Job, spec: JobSpec, failure: Failure, effect: Effect, permanent: bool
+        self,
+        job: Job,
+        spec: JobSpec,
+        failure: Failure,
+        effect: Effect,
+        permanent: bool,
+        details: Any = None,
     ) -> None:
         # The guard: what may have happened and must not happen twice is never tried again by itself.
         allowed = not permanent and (spec.may_repeat or effect is Effect.NONE)
         due = retry_at(spec.retry, self.state.id, job.id, job.failures + 1, self.now) if allowed else None
         if due is not None:
-            self.events.append(e.JobRescheduled(job.id, job.attempt, due, failure, effect))
+            self.events.append(e.JobRescheduled(job.id, job.attempt, due, failure, effect, details))
             return
         self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
         self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure))
@@ -221,13 +227,13 @@ class _Transition:
             )
             self._retry_or_end(job, spec, unknown, Effect.UNKNOWN, permanent=True)
         elif request.kind == "timeout":
-            self._retry_or_end(job, spec, failure, ledgers.effect_of_failure(spec, None), permanent=False)
+            self._retry_or_end(job, spec, failure, ledgers.effect_of_failure(spec, None), False, request.details)
         elif job.losses + 1 >= LOSS_LIMIT:
             blamed = Failure(request.kind, f"{request.message}; {LOSS_LIMIT} workers were lost with this job")
             self._retry_or_end(job, spec, blamed, ledgers.effect_of_failure(spec, None), permanent=True)
         else:
             effect = ledgers.effect_of_failure(spec, None)
-            self.events.append(e.JobRescheduled(job.id, job.attempt, self.now, failure, effect))
+            self.events.append(e.JobRescheduled(job.id, job.attempt, self.now, failure, effect, request.details))
             self.events.append(e.JobReleased(job.id))
 
     def _current(self, id: int, attempt: int) -> Job | None:

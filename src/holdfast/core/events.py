@@ -97,6 +97,8 @@ class JobRescheduled(_Event, frozen=True, array_like=True, tag=9):
     due: int
     failure: Failure | None = None
     effect: Effect = Effect.NONE
+    #: last heartbeat's, for the next attempt
+    details: Any = None
 
 
 class JobReleased(_Event, frozen=True, array_like=True, tag=10):

@@ -55,6 +55,8 @@ class FailJob(_Request, frozen=True):
     is_cancelled: bool = False
     #: µs to wait before another attempt although nothing failed
     retry_after: int | None = None
+    #: what the attempt last said in a heartbeat
+    details: Any = None
     logs: tuple[LogLine, ...] = ()
 
 
@@ -67,6 +69,8 @@ class LoseJob(_Request, frozen=True):
     message: str
     #: the parcel never left the engine, so nothing can have happened
     undelivered: bool = False
+    #: what the attempt last said in a heartbeat
+    details: Any = None
 
 
 class SendSignal(_Request, frozen=True):

@@ -45,6 +45,8 @@ class Job(msgspec.Struct, array_like=True):
     failures: int = 0
     result: Any = None
     failure: Failure | None = None
+    #: what the previous attempt last said in a heartbeat
+    details: Any = None
 
 
 class Timer(msgspec.Struct, array_like=True):
@@ -151,6 +153,7 @@ def apply(state: State, event: e.Event) -> None:
         case e.JobRescheduled():
             job = _job(state, event.job)
             job.status, job.due, job.worker = JobStatus.RESCHEDULED, event.due, ""
+            job.details = event.details
             if event.failure is not None:
                 is_loss = event.failure.kind == "worker-lost"
                 job.losses += is_loss

@@ -6,7 +6,7 @@ means: every backend passes the same suite.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -25,8 +25,10 @@ class Transaction(Protocol):
     now: int
 
     def lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
-        """Lock these executions in sorted order. `known` maps id to the version the caller has (0 =
-        none). None: there is no such execution."""
+        """Lock these executions, all of them in one call, in sorted order. `known` maps id to the version
+        the caller has (0 = none). The answer has an entry only for what the caller must look at: None where
+        there is no such execution, `Locked` where it knows nothing or others have written since. Absent:
+        what it knows is what there is. From `Locked` take `snapshot` and `logs` too, not only the rows."""
         ...
 
     def read(self, keys: Sequence[Key]) -> dict[Key, Any]:
@@ -34,7 +36,9 @@ class Transaction(Protocol):
         ...
 
     def commit(self, batch: Batch) -> None:
-        """All or nothing. `Conflict`: decide again. `CommitUnknown`: look whether it happened."""
+        """All or nothing. Headers that are not new must have been locked, and are compared with the version
+        seen then. `Conflict`: nothing happened; forget what is known of these executions (version 0) and
+        decide again. `CommitUnknown`: look whether it happened."""
         ...
 
     def abort(self) -> None: ...
@@ -59,7 +63,16 @@ class Store(Protocol):
         ...
 
     def living_engines(self) -> list[str] | None:
-        """Ids of engines whose process certainly holds the store open; None where it cannot be told."""
+        """Ids of engines whose process certainly holds the store open; None where it cannot be told. One
+        that is missing twice, a few seconds apart, is dead."""
+        ...
+
+    def hint(self) -> None:
+        """Tell other engines that something was committed. Never waits, never fails, may be lost."""
+        ...
+
+    def on_hint(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, from some thread, after a hint of another engine."""
         ...
 
     def close(self) -> None: ...

@@ -1,7 +1,7 @@
 """Questions about committed data, the same SQL on both stores.
 
 Statements are written with `?`; a backend provides `rows`. All of them are bounded: lists come in pages
-by key, so that no reader stays open for long.
+by key, so that no reader stays open for long. Every order is total, so both stores list alike.
 """
 
 from __future__ import annotations
@@ -27,6 +27,23 @@ HEADER = (
 JOB = "execution, job, queue, block, since, attempt, incarnation, timeout"
 WORKER = "name, incarnation, engine, host, pid, slots, queues, blocks, registered_at, seen_at, lease, state"
 TOKEN = "id, hash, tenant, name, role, created_at, expires_at, is_revoked"
+
+
+def storable(text: str) -> str:
+    """Text both stores can keep: U+0000 (refused by PostgreSQL) and lone surrogates (no UTF-8 at all)
+    become U+FFFD. One such log line would otherwise fail its whole batch, for ever."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def bindable(params: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(storable(value) if isinstance(value, str) else value for value in params)
 
 
 class Queries(ABC):
@@ -87,10 +104,16 @@ class Queries(ABC):
 
     def find(self, tenant: str, prefix: str, limit: int = 10) -> list[str]:
         """Ids that begin with `prefix` (hexadecimal), newest first."""
-        whole = bytes.fromhex(prefix[: len(prefix) // 2 * 2])[:10]
-        sql = "SELECT id FROM executions WHERE tenant = ? AND substr(id, 7, ?) = ? ORDER BY id DESC LIMIT ?"
-        found = self.rows(sql, (tenant, len(whole), whole, limit * 16))
-        return [id for (key,) in found if (id := from_key(key)).startswith(prefix)][:limit]
+        try:
+            first, last = (bytes.fromhex(prefix[:20].ljust(20, digit)) for digit in "0f")
+        except ValueError:
+            return []
+        sql = (
+            "SELECT id FROM executions WHERE tenant = ? AND substr(id, 7, 10) BETWEEN ? AND ?"
+            " ORDER BY id DESC LIMIT ?"
+        )
+        found = self.rows(sql, (tenant, first, last, limit))
+        return [id for (key,) in found if (id := from_key(bytes(key))).startswith(prefix)]
 
     def ids(self, after: bytes = b"", limit: int = 500) -> list[bytes]:
         """Stored keys in order, for scanners."""
@@ -131,7 +154,8 @@ class Queries(ABC):
 
     # --- work ---------------------------------------------------------------------------------------
     def jobs_of(self, id: str) -> list[JobRow]:
-        return [_job(row) for row in self.rows(f"SELECT {JOB} FROM jobs WHERE execution = ?", (to_key(id),))]
+        sql = f"SELECT {JOB} FROM jobs WHERE execution = ? ORDER BY job"
+        return [_job(row) for row in self.rows(sql, (to_key(id),))]
 
     def ready(self, limit: int = 1000) -> list[JobRow]:
         """Jobs nobody has claimed, longest waiting first."""
@@ -140,9 +164,9 @@ class Queries(ABC):
 
     def claimed(self, incarnation: str = "", limit: int = 10000) -> list[JobRow]:
         if incarnation:
-            sql = f"SELECT {JOB} FROM jobs WHERE incarnation = ? LIMIT ?"
+            sql = f"SELECT {JOB} FROM jobs WHERE incarnation = ? ORDER BY execution, job LIMIT ?"
             return [_job(row) for row in self.rows(sql, (incarnation, limit))]
-        sql = f"SELECT {JOB} FROM jobs WHERE incarnation <> '' LIMIT ?"
+        sql = f"SELECT {JOB} FROM jobs WHERE incarnation <> '' ORDER BY execution, job LIMIT ?"
         return [_job(row) for row in self.rows(sql, (limit,))]
 
     def queue_depths(self) -> list[tuple[str, str, int, int, int]]:
@@ -156,14 +180,14 @@ class Queries(ABC):
         return [(q, b, int(w), int(c), int(o)) for q, b, w, c, o in self.rows(sql)]
 
     def due(self, now: int, limit: int = 500) -> list[AgendaRow]:
-        sql = "SELECT execution, item, due, request FROM agenda WHERE due <= ? ORDER BY due LIMIT ?"
+        sql = "SELECT execution, item, due, request FROM agenda WHERE due <= ? ORDER BY due, execution, item LIMIT ?"
         return [
             AgendaRow(from_key(bytes(key)), item, due, unpack_due(bytes(request)))
             for key, item, due, request in self.rows(sql, (now, limit))
         ]
 
     def agenda_of(self, id: str) -> list[AgendaRow]:
-        sql = "SELECT item, due, request FROM agenda WHERE execution = ? ORDER BY due"
+        sql = "SELECT item, due, request FROM agenda WHERE execution = ? ORDER BY due, item"
         return [
             AgendaRow(id, item, due, unpack_due(bytes(request)))
             for item, due, request in self.rows(sql, (to_key(id),))
@@ -205,7 +229,7 @@ class Queries(ABC):
 
     def blocks(self) -> list[BlockOffer]:
         """The newest offer of every block ever registered."""
-        found = self.rows("SELECT offer FROM blocks ORDER BY name, registered_at")
+        found = self.rows("SELECT offer FROM blocks ORDER BY name, registered_at, version")
         newest = {}
         for (offer,) in found:
             block = msgspec.convert(unpack(bytes(offer)), BlockOffer)
@@ -216,11 +240,11 @@ class Queries(ABC):
         return [_worker(row) for row in self.rows(f"SELECT {WORKER} FROM workers ORDER BY name")]
 
     def engines(self) -> list[EngineRow]:
-        sql = "SELECT id, name, started_at, seen_at, address FROM engines ORDER BY started_at"
+        sql = "SELECT id, name, started_at, seen_at, address FROM engines ORDER BY started_at, id"
         return [EngineRow(*row) for row in self.rows(sql)]
 
     def tokens(self) -> list[TokenRow]:
-        return [_token(row) for row in self.rows(f"SELECT {TOKEN} FROM tokens ORDER BY created_at")]
+        return [_token(row) for row in self.rows(f"SELECT {TOKEN} FROM tokens ORDER BY created_at, id")]
 
     def token(self, id: str) -> TokenRow | None:
         found = self.rows(f"SELECT {TOKEN} FROM tokens WHERE id = ?", (id,))
@@ -247,7 +271,23 @@ class Queries(ABC):
 
 
 TABLES = frozenset(
-    ["executions", "history", "jobs", "agenda", "logs", "blobs", "parts", "definitions", "workflows", "starts", "blocks", "workers", "engines", "tokens", "meta"]
+    [
+        "executions",
+        "history",
+        "jobs",
+        "agenda",
+        "logs",
+        "blobs",
+        "parts",
+        "definitions",
+        "workflows",
+        "starts",
+        "blocks",
+        "workers",
+        "engines",
+        "tokens",
+        "meta",
+    ]
 )
 
 
@@ -272,7 +312,7 @@ def _worker(row: tuple[Any, ...]) -> WorkerRow:
         host,
         pid,
         slots,
-        queues.split("\n"),
+        [q for q in queues.split("\n") if q],
         [b for b in blocks.split("\n") if b],
         *rest,
     )

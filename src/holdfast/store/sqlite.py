@@ -6,20 +6,21 @@ held by a lock on a side file that the kernel drops when the process dies, howev
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from holdfast.core.codec import pack
 from holdfast.core.errors import (
-    Refused,
+    Conflict,
     StoreDamaged,
     StoreFull,
     StoreLocked,
@@ -31,8 +32,9 @@ from holdfast.core.ids import to_key
 from holdfast.core.program import Key
 
 from .migrate import pending
-from .queries import Queries
+from .queries import Queries, bindable
 from .records import Batch, HistoryRow, Locked
+from .sqlite_write import write
 
 #: The first release without the WAL-reset corruption bug.
 MIN_SQLITE = (3, 51, 3)
@@ -57,17 +59,19 @@ def sqlite_version() -> tuple[int, ...]:
     return tuple(int(x) for x in apsw.sqlite_lib_version().split("."))
 
 
-def file_system(path: Path) -> str:
+def file_system(path: Path, mounts: str | None = None) -> str:
     """Type of the file system a path is on, from the mount table; empty where there is none to read."""
-    try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return ""
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+        except OSError:
+            return ""
     best, kind = "", ""
     target = str(path.resolve())
-    for line in lines:
+    for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
-        mount = left.split()[4].encode().decode("unicode_escape")
+        # Blanks and the like stand there in octal; everything else as it is.
+        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), left.split()[4])
         inside = target == mount or target.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
             best, kind = mount, right.split()[0]
@@ -87,6 +91,12 @@ def _translated(address: str) -> Iterator[None]:
         raise StoreFull(f"{address}: no space left ({error}); free some and restart the engine") from error
     except apsw.ReadOnlyError as error:
         raise StoreReadOnly(f"{address} cannot be written: {error}") from error
+    except apsw.ConstraintError as error:
+        if error.extendedresult not in (apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_UNIQUE):
+            raise
+        raise Conflict(f"{address}: {error}") from error
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise StoreUnavailable(f"{address} is held by another program: {error}") from error
     except (apsw.CantOpenError, apsw.PermissionsError) as error:
         raise StoreUnavailable(
             f"{address} cannot be opened: {error}; check the folder's permissions"
@@ -113,10 +123,11 @@ class SqliteStore:
     is_shared = False
 
     def __init__(self, path: str | Path, *, allow_network: bool = False, vfs: str | None = None) -> None:
-        self.path = Path(path)
-        self.address = f"sqlite:///{self.path}"
+        self.path = Path(path).absolute()  # readers are opened later, and the process may move
+        self.address = f"sqlite:///{path}"
         self._readers: list[_SqliteQueries] = []
         self._reader_lock = threading.Lock()
+        self._is_closed = False
         self._vfs = vfs
         if sqlite_version() < MIN_SQLITE:
             raise UnsafeStore(
@@ -127,7 +138,7 @@ class SqliteStore:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreUnavailable(f"the folder for {self.address} cannot be made: {error}") from error
-        kind = file_system(self.path.parent)
+        kind = file_system(self.path.resolve().parent)
         if is_network(kind) and not allow_network:
             raise UnsafeStore(
                 f"{self.path} is on a network file system ({kind}), where SQLite's locks are not reliable;"
@@ -137,8 +148,12 @@ class SqliteStore:
         try:
             with _translated(self.address):
                 self._writer = self._open_writer()
-                self._migrate()
-        except Refused:
+                try:
+                    self._migrate()
+                except BaseException:
+                    self._writer.close()
+                    raise
+        except BaseException:
             os.close(self._lock_fd)
             raise
 
@@ -148,7 +163,7 @@ class SqliteStore:
         try:
             fd = os.open(side, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            if error.errno == 28:
+            if error.errno == errno.ENOSPC:
                 raise StoreFull(f"{self.address}: no space left on the device") from error
             raise StoreReadOnly(f"{side} cannot be written: {error.strerror}") from error
         try:
@@ -159,12 +174,22 @@ class SqliteStore:
             raise StoreLocked(
                 f"{self.path} is in use by {owner}; talk to it over its API, or stop it first"
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+        # Only for the message to whoever comes second, so a full disk is no reason to stop here.
+        with suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
         return fd
 
     def _open_writer(self) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), vfs=self._vfs)
+        try:
+            self._make_safe(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make_safe(self, connection: apsw.Connection) -> None:
         connection.set_busy_timeout(5000)
         wanted = {
             "journal_mode": "wal",
@@ -183,7 +208,6 @@ class SqliteStore:
                     f"{self.address}: PRAGMA {name} is {got!r} although {value!r} was asked for;"
                     " this file system or build cannot keep the promise of durability"
                 )
-        return connection
 
     def _migrate(self) -> None:
         run = self._writer.execute
@@ -207,6 +231,8 @@ class SqliteStore:
     @contextmanager
     def reading(self) -> Iterator[Queries]:
         with self._reader_lock:
+            if self._is_closed:
+                raise StoreUnavailable(f"{self.address} has been closed")
             reader = self._readers.pop() if self._readers else None
         with _translated(self.address):
             if reader is None:
@@ -215,7 +241,10 @@ class SqliteStore:
                 yield reader
             finally:
                 with self._reader_lock:
-                    self._readers.append(reader)
+                    if not self._is_closed:
+                        self._readers.append(reader)
+                    else:
+                        reader.connection.close()
 
     def _open_reader(self) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
@@ -227,10 +256,18 @@ class SqliteStore:
         # Whoever holds the file lock is alive, and that is us: every engine before us is dead.
         return []
 
+    def hint(self) -> None:
+        """There is nobody to tell."""
+
+    def on_hint(self, callback: Callable[[], None]) -> None:
+        """There is nobody to hear from."""
+
     def close(self) -> None:
-        for reader in self._readers:
-            reader.connection.close()
-        self._readers.clear()
+        with self._reader_lock:
+            self._is_closed = True
+            for reader in self._readers:
+                reader.connection.close()
+            self._readers.clear()
         with suppress(apsw.Error):
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writer.close()
@@ -242,7 +279,7 @@ class _SqliteQueries(Queries):
         self.connection = connection
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self.connection.execute(sql, tuple(params)).fetchall()
+        return self.connection.execute(sql, bindable(params)).fetchall()
 
 
 class _SqliteTransaction:
@@ -251,11 +288,16 @@ class _SqliteTransaction:
         self._connection = connection
         self._queries = _SqliteQueries(connection)
         self._address = address
+        #: version of every execution locked here
+        self._versions: dict[str, int] = {}
 
     def lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
         """One engine, one writer: what the engine knows is what there is; only the unknown is read."""
+        self._versions |= known
         with _translated(self._address):
-            return {id: None if version else self._load(id) for id, version in known.items()}
+            found = {id: self._load(id) for id, version in known.items() if not version}
+        self._versions |= {id: locked.version for id, locked in found.items() if locked}
+        return found
 
     def _load(self, id: str) -> Locked | None:
         key = to_key(id)
@@ -284,7 +326,7 @@ class _SqliteTransaction:
         with _translated(self._address):
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                _write(connection, batch, self.now)
+                write(connection, batch, self.now, self._versions)
                 connection.execute("COMMIT")
             except BaseException:
                 # SQLite rolls back by itself on some errors (no space, I/O); on the others we do.
@@ -295,150 +337,3 @@ class _SqliteTransaction:
 
     def abort(self) -> None:
         """Nothing was written yet: the transaction begins with the commit."""
-
-
-def _write(db: apsw.Connection, batch: Batch, now: int) -> None:
-    many = db.executemany
-    if batch.headers:
-        new = [
-            (
-                to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, int(h.status), h.version,
-                h.digest, h.snapshot, h.logs, h.run, h.created_at, h.updated_at, h.started_at, h.ended_at,
-                h.jobs_done, h.jobs_total, h.summary,
-            )
-            for h in batch.headers if h.is_new
-        ]  # fmt: skip
-        if new:
-            many("INSERT INTO executions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", new)
-        changed = [
-            (
-                int(h.status), h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at,
-                h.ended_at, h.jobs_done, h.jobs_total, h.summary, to_key(h.id),
-            )
-            for h in batch.headers if not h.is_new
-        ]  # fmt: skip
-        if changed:
-            many(
-                "UPDATE executions SET status=?, version=?, digest=?, snapshot=?, logs=?, run=?, updated_at=?,"
-                " started_at=?, ended_at=?, jobs_done=?, jobs_total=?, summary=? WHERE id=?",
-                changed,
-            )
-    if batch.history:
-        many(
-            "INSERT INTO history VALUES (?,?,?,?,?)",
-            [(to_key(row.execution), row.seq, row.at, row.body, row.digest) for row in batch.history],
-        )
-    if batch.jobs_gone:
-        many(
-            "DELETE FROM jobs WHERE execution=? AND job=?",
-            [(to_key(execution), job) for execution, job in batch.jobs_gone],
-        )
-    if batch.jobs:
-        many(
-            "INSERT OR REPLACE INTO jobs VALUES (?,?,?,?,?,?,?,?)",
-            [
-                (to_key(j.execution), j.job, j.queue, j.block, j.since, j.attempt, j.incarnation, j.timeout)
-                for j in batch.jobs
-            ],
-        )
-    if batch.agenda_gone:
-        many(
-            "DELETE FROM agenda WHERE execution=? AND item=?",
-            [(to_key(execution), item) for execution, item in batch.agenda_gone],
-        )
-    if batch.agenda:
-        many(
-            "INSERT OR REPLACE INTO agenda VALUES (?,?,?,?)",
-            [(to_key(a.execution), a.item, a.due, pack(a.request)) for a in batch.agenda],
-        )
-    if batch.logs:
-        many(
-            "INSERT INTO logs VALUES (?,?,?,?,?,?,?)",
-            [
-                (
-                    to_key(g.execution),
-                    g.number,
-                    g.at,
-                    int(g.line.level),
-                    g.line.step,
-                    g.line.job,
-                    g.line.message,
-                )
-                for g in batch.logs
-            ],
-        )
-    if batch.blobs:
-        many(
-            "INSERT OR IGNORE INTO blobs VALUES (?,?,?)",
-            [(to_key(execution), digest, data) for execution, digest, data in batch.blobs],
-        )
-    if batch.parts or batch.parts_gone:
-        many("DELETE FROM parts WHERE execution=?", [(to_key(execution),) for execution in batch.parts_gone])
-        empty = [(to_key(execution), part) for execution, part, data in batch.parts if not data]
-        many("DELETE FROM parts WHERE execution=? AND part=?", empty)
-        filled = [(to_key(execution), part, data) for execution, part, data in batch.parts if data]
-        many("INSERT OR REPLACE INTO parts VALUES (?,?,?)", filled)
-    _write_rare(db, batch, now)
-
-
-def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
-    """Everything that is not written on every step."""
-    many = db.executemany
-    if batch.definitions:
-        many("INSERT OR IGNORE INTO definitions VALUES (?,?)", batch.definitions)
-    if batch.published:
-        many(
-            "INSERT INTO workflows VALUES (?,?,?,?,?,?)",
-            [
-                (w.tenant, w.name, w.version, w.definition, w.published_at, w.published_by)
-                for w in batch.published
-            ],
-        )
-    if batch.starts:
-        many(
-            "INSERT INTO starts VALUES (?,?,?,?,?)",
-            [(s.tenant, s.key, to_key(s.execution), s.content, s.at) for s in batch.starts],
-        )
-    if batch.blocks:
-        many(
-            "INSERT OR REPLACE INTO blocks VALUES (?,?,?,?)",
-            [(b.name, b.version, pack(b), now) for b in batch.blocks],
-        )
-    if batch.workers:
-        many(
-            "INSERT OR REPLACE INTO workers VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-            [
-                (
-                    w.name,
-                    w.incarnation,
-                    w.engine,
-                    w.host,
-                    w.pid,
-                    w.slots,
-                    "\n".join(w.queues),
-                    "\n".join(w.blocks),
-                    w.registered_at,
-                    w.seen_at,
-                    w.lease,
-                    w.state,
-                )
-                for w in batch.workers
-            ],  # fmt: skip
-        )
-    if batch.engines:
-        many(
-            "INSERT OR REPLACE INTO engines VALUES (?,?,?,?,?)",
-            [(e.id, e.name, e.started_at, e.seen_at, e.address) for e in batch.engines],
-        )
-    if batch.engines_gone:
-        many("DELETE FROM engines WHERE id=?", [(id,) for id in batch.engines_gone])
-    if batch.tokens:
-        many(
-            "INSERT OR REPLACE INTO tokens VALUES (?,?,?,?,?,?,?,?)",
-            [
-                (t.id, t.hash, t.tenant, t.name, t.role, t.created_at, t.expires_at, int(t.is_revoked))
-                for t in batch.tokens
-            ],
-        )
-    if batch.meta:
-        many("INSERT OR REPLACE INTO meta VALUES (?,?)", list(batch.meta.items()))

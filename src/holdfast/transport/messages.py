@@ -31,7 +31,7 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     incarnation: str
     blocks: list[BlockOffer] = []
     slots: int = 16
-    queues: list[str] = ["default"]
+    queues: list[str] = msgspec.field(default_factory=lambda: ["default"])
     host: str = ""
     pid: int = 0
     holding: list[Holding] = []

@@ -1,0 +1,75 @@
+"""The verbs, as a port: what one can ask of Holdfast, in this process or over HTTP, in the same words.
+
+`client.Client` speaks them over HTTP. In one process, `engine.service.Service` has the same verbs with
+the actor in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from holdfast.core.views import (
+    BlockView,
+    ExecutionView,
+    HealthView,
+    JobView,
+    LogView,
+    QueueView,
+    WhyView,
+    WorkerView,
+    WorkflowView,
+)
+
+
+class Verbs(Protocol):
+    def start(
+        self,
+        *,
+        workflow: str = "",
+        definition: Mapping[str, Any] | None = None,
+        input: Any = None,
+        key: str = "",
+        labels: dict[str, str] | None = None,
+        id: str = "",
+    ) -> ExecutionView: ...
+
+    def show(self, id: str) -> ExecutionView: ...
+
+    def list(
+        self, *, statuses: tuple[str, ...] = (), workflow: str = "", before: str = "", limit: int = 50
+    ) -> list[ExecutionView]: ...
+
+    def events(self, id: str, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]: ...
+
+    def follow(self, id: str, after: int = 0) -> Iterator[dict[str, Any]]:
+        """Events as they happen, without gap or repeat, until the execution has ended."""
+        ...
+
+    def jobs(self, id: str) -> list[JobView]: ...
+
+    def logs(self, id: str, after: int = 0, limit: int = 500) -> list[LogView]: ...
+
+    def why(self, id: str) -> WhyView: ...
+
+    def wait(self, id: str, timeout: float | None = None) -> ExecutionView: ...
+
+    def signal(self, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView: ...
+
+    def cancel(self, id: str, reason: str = "") -> ExecutionView: ...
+
+    def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView: ...
+
+    def workflows(self, name: str = "") -> list[WorkflowView]: ...
+
+    def workflow(self, name: str, version: int = 0) -> WorkflowView: ...
+
+    def definition(self, id: str) -> Any: ...
+
+    def blocks(self) -> list[BlockView]: ...
+
+    def workers(self) -> list[WorkerView]: ...
+
+    def queues(self) -> list[QueueView]: ...
+
+    def health(self) -> HealthView: ...

@@ -1,0 +1,218 @@
+"""What people and programs are shown of an execution: one class for API, client, CLI and monitor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .model import Actor, Failure, LogLine
+from .state import State
+
+
+class Summary(msgspec.Struct, array_like=True):
+    """The part of an execution's header that lists do not filter on. Packed into one column."""
+
+    actor: Actor = Actor()
+    labels: dict[str, str] = {}
+    output: Any = None
+    failure: Failure | None = None
+    failed_step: str = ""
+    residue: tuple[int, ...] = ()
+    cancel_reason: str = ""
+
+
+def summary_of(state: State) -> Summary:
+    return Summary(
+        state.actor,
+        state.labels,
+        state.output,
+        state.failure,
+        state.failed_step,
+        state.residue,
+        state.cancel_reason,
+    )
+
+
+class Progress(msgspec.Struct, frozen=True):
+    done: int
+    total: int
+
+
+class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
+    kind: str
+    message: str
+    code: str = ""
+    step: str = ""
+    type: str = ""
+    traceback: str = ""
+    details: Any = None
+
+
+class ExecutionView(msgspec.Struct, frozen=True):
+    id: str
+    workflow: str
+    version: int
+    status: str
+    is_ended: bool
+    #: None until it has ended; False means effects remain that nobody undid
+    is_safe: bool | None
+    progress: Progress
+    output: Any
+    error: ErrorView | None
+    #: jobs whose effect remains
+    residue: list[int]
+    labels: dict[str, str]
+    started_by: str
+    run: int
+    #: number of events so far; the cursor of a live feed
+    events: int
+    created_at: int
+    started_at: int | None
+    ended_at: int | None
+    updated_at: int
+    #: why it is not moving, in sentences; only in answers about one execution
+    waiting: list[str] = []
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """A job as its events tell it."""
+
+    job: int
+    step: str
+    block: str
+    kind: str
+    status: str
+    attempt: int
+    visit: int
+    worker: str
+    effect: str
+    input: Any
+    result: Any
+    error: ErrorView | None
+    scheduled_at: int
+    started_at: int | None
+    ended_at: int | None
+
+
+def error_view(failure: Failure | None, step: str = "") -> ErrorView | None:
+    if failure is None:
+        return None
+    return ErrorView(
+        failure.kind, failure.message, failure.code, step, failure.type, failure.traceback, failure.details
+    )
+
+
+class LogView(msgspec.Struct, frozen=True):
+    number: int
+    at: int
+    level: str
+    message: str
+    step: str = ""
+    job: int = 0
+
+
+class WorkflowView(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    version: int
+    #: hex digest of the definition
+    digest: str
+    published_at: int
+    published_by: str
+    definition: Any = None
+    #: False when the newest version already was this definition
+    is_new: bool = True
+
+
+class BlockView(msgspec.Struct, frozen=True):
+    name: str
+    version: str
+    description: str
+    pure: bool
+    idempotent: bool
+    #: seconds; None = no own limit
+    timeout: float | None
+    isolation: str
+    parameters: dict[str, Any]
+    result: dict[str, Any]
+    #: names of workers online that offer it
+    workers: list[str]
+
+
+class WorkerView(msgspec.Struct, frozen=True):
+    name: str
+    incarnation: str
+    #: online, draining, unreachable, offline
+    state: str
+    host: str
+    pid: int
+    slots: int
+    busy: int
+    queues: list[str]
+    blocks: list[str]
+    registered_at: int
+    seen_at: int
+    is_embedded: bool
+
+
+class QueueView(msgspec.Struct, frozen=True):
+    queue: str
+    block: str
+    waiting: int
+    claimed: int
+    #: seconds the oldest has waited
+    oldest: float
+    workers: list[str]
+
+
+class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One reason why an execution is where it is, and what would move it."""
+
+    kind: str
+    text: str
+    step: str = ""
+    #: a command that would help
+    command: str = ""
+
+
+class WhyView(msgspec.Struct, frozen=True):
+    id: str
+    status: str
+    summary: str
+    reasons: list[Reason]
+
+
+class EnginesView(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    started_at: int
+    seen_at: int
+
+
+class HealthView(msgspec.Struct, frozen=True):
+    status: str
+    version: str
+    store: str
+    engine: str
+    pending: int
+    workers: int
+
+
+def log_view(number: int, at: int, line: LogLine) -> LogView:
+    return LogView(number, at, line.level.name, line.message, line.step, line.job)
+
+
+def seconds(us: int) -> str:
+    """A duration for people: 0.3 s, 12 s, 4 m, 2 h 5 m."""
+    s = us / 1_000_000
+    if s < 10:
+        return f"{s:.1f} s"
+    if s < 120:
+        return f"{s:.0f} s"
+    minutes = int(s // 60)
+    if minutes < 120:
+        return f"{minutes} m"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} m" if rest else f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h"

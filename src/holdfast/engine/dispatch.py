@@ -1,0 +1,182 @@
+"""Dispatch: which worker gets which job. Pure bookkeeping; claims are decided and committed elsewhere.
+
+A session is one incarnation of a worker as this engine sees it. What it holds counts against its slots
+from the moment a claim is planned, so that no worker is given more than it can run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.core.rows import JobRow
+from holdfast.transport.messages import Answer, CancelNotice, Parcel
+
+JobKey = tuple[str, int]
+#: Answers kept for re-sending; a worker has two exchanges in flight.
+KEPT_ANSWERS = 16
+
+
+class Waiter:
+    """An exchange whose answer is held back until there is something to say."""
+
+    __slots__ = ("answer", "number", "until")
+
+    def __init__(self, number: int, until: int, answer: Callable[[Answer], None]) -> None:
+        self.number = number
+        self.until = until
+        self.answer = answer
+
+
+class Held:
+    """A claim in a worker's hands."""
+
+    __slots__ = ("attempt", "deadline", "details", "is_told", "since", "timeout")
+
+    def __init__(self, attempt: int, since: int, timeout: int, deadline: int) -> None:
+        self.attempt = attempt
+        self.since = since
+        self.timeout = timeout
+        #: when nobody believes in an answer any more
+        self.deadline = deadline
+        #: last heartbeat's
+        self.details: Any = None
+        #: a cancel notice is out
+        self.is_told = False
+
+
+class Session:
+    """One incarnation of a worker, attached to this engine."""
+
+    __slots__ = (
+        "answers", "blocks", "cancels", "engine", "held", "incarnation", "is_draining", "is_local", "lease",
+        "mailbox", "name", "planned", "queues", "refused", "saved_at", "seen_at", "slots", "waiter",
+    )  # fmt: skip
+
+    def __init__(self, name: str, incarnation: str, slots: int, queues: Iterable[str], blocks: Iterable[str]) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.slots = slots
+        self.queues = frozenset(queues)
+        self.blocks = frozenset(blocks)
+        self.held: dict[JobKey, Held] = {}
+        #: claims that are on their way through a commit
+        self.planned = 0
+        self.mailbox: list[Parcel] = []
+        self.cancels: list[CancelNotice] = []
+        self.refused: list[tuple[str, int, int, str]] = []
+        self.waiter: Waiter | None = None
+        #: by exchange number, until the worker says it has them
+        self.answers: dict[int, Answer] = {}
+        self.is_draining = False
+        self.is_local = False
+        self.engine = ""
+        self.lease = 0
+        self.seen_at = 0
+        self.saved_at = 0
+
+    @property
+    def free(self) -> int:
+        return 0 if self.is_draining else self.slots - len(self.held) - self.planned
+
+    def take_answer(self, number: int) -> Answer:
+        """What there is to say, said under this number from now on."""
+        answer = Answer(number, self.mailbox, self.cancels, self.refused)
+        self.mailbox, self.cancels, self.refused = [], [], []
+        self.answers[number] = answer
+        while len(self.answers) > KEPT_ANSWERS:
+            del self.answers[next(iter(self.answers))]
+        return answer
+
+    def has_news(self) -> bool:
+        return bool(self.mailbox or self.cancels or self.refused)
+
+
+class Dispatch:
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self._offering: dict[tuple[str, str], list[Session]] = {}
+        #: (queue, block) → jobs waiting, oldest first
+        self.ready: dict[tuple[str, str], deque[JobKey]] = {}
+        self._known: set[JobKey] = set()
+        #: what waits in memory may not be all there is, or may be wrong: read the queue again
+        self.is_stale = True
+
+    # --- workers ------------------------------------------------------------------------------------
+    def attach(self, session: Session) -> None:
+        self.sessions[session.incarnation] = session
+        self._index()
+
+    def detach(self, incarnation: str) -> Session | None:
+        session = self.sessions.pop(incarnation, None)
+        if session is not None:
+            self._index()
+        return session
+
+    def named(self, name: str) -> list[Session]:
+        return [session for session in self.sessions.values() if session.name == name]
+
+    def _index(self) -> None:
+        self._offering = {}
+        for session in self.sessions.values():
+            for queue in session.queues:
+                for block in session.blocks:
+                    self._offering.setdefault((queue, block), []).append(session)
+        # Whoever just came may offer what the queue in memory was not loaded for.
+        self.is_stale = True
+
+    def offers(self, queue: str, block: str) -> bool:
+        return (queue, block) in self._offering
+
+    def free_slots(self) -> int:
+        return sum(session.free for session in self.sessions.values())
+
+    # --- jobs ---------------------------------------------------------------------------------------
+    def add(self, row: JobRow) -> None:
+        """A job waits; known ones are not added twice."""
+        key = (row.execution, row.job)
+        if key not in self._known:
+            self._known.add(key)
+            self.ready.setdefault((row.queue, row.block), deque()).append(key)
+
+    def waiting(self) -> int:
+        return len(self._known)
+
+    def choose(self, queue: str, block: str) -> Session | None:
+        """A worker for a job that was just created — unless older ones wait for the same."""
+        if self.ready.get((queue, block)):
+            return None
+        return self._freest(queue, block)
+
+    def _freest(self, queue: str, block: str) -> Session | None:
+        best, most = None, 0
+        for session in self._offering.get((queue, block), ()):
+            free = session.free
+            if free > most:
+                best, most = session, free
+        return best
+
+    def match(self) -> list[tuple[JobKey, Session]]:
+        """Plan claims for what waits, oldest first per queue and block, spread over the freest workers."""
+        matched: list[tuple[JobKey, Session]] = []
+        empty: list[tuple[str, str]] = []
+        for (queue, block), waiting in self.ready.items():
+            while waiting:
+                session = self._freest(queue, block)
+                if session is None:
+                    break
+                key = waiting.popleft()
+                self._known.discard(key)
+                session.planned += 1
+                matched.append((key, session))
+            if not waiting:
+                empty.append((queue, block))
+        for place in empty:
+            del self.ready[place]
+        return matched
+
+    def reset_ready(self) -> None:
+        self.ready.clear()
+        self._known.clear()
+        self.is_stale = True

@@ -1,0 +1,391 @@
+"""The engine: one thread that takes requests, commits them in groups and tells everybody.
+
+The public verbs may be called from any thread; each ends in `Store.commit` after one hop through the
+inbox. What is decided lies in core, how a batch is made in `committer`, who works on what in `dispatch`
+and `exchanges`; this file holds the thread, the clock and the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from hashlib import blake2b
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from holdfast.core.codec import pack
+from holdfast.core.errors import Conflict, Refused, ShuttingDown, StoreUnavailable, TooBusy
+from holdfast.core.ids import make_id
+from holdfast.core.model import Actor
+from holdfast.core.program import Program
+from holdfast.core.requests import CancelExecution, ClaimJob, Request, SendSignal, StartExecution
+from holdfast.store.port import CommitUnknown, Store
+from holdfast.store.records import Batch, Header, TokenRow
+from holdfast.transport.messages import Exchange, Hello
+
+from .agenda import Agenda
+from .committer import Commit, Committer, Lock, Read, Turn
+from .dispatch import Dispatch
+from .exchanges import Exchanges
+from .inbox import Inbox
+from .items import Ask, Item, Publish, Put, Reply, spill
+from .rounds import Rounds
+
+log = logging.getLogger("holdfast.engine")
+
+#: A conflicting item is decided again this often before its caller hears of it.
+MAX_TRIES = 20
+Watcher = Callable[[Header | None], None]
+
+
+def new_execution_id() -> str:
+    return make_id(time.time_ns() // 1_000_000, os.urandom(10))
+
+
+class Engine:
+    def __init__(
+        self,
+        store: Store,
+        compile: Callable[[bytes], Program],
+        *,
+        key: bytes,
+        id: str = "",
+        name: str = "",
+        lease: float = 30.0,
+        beat: float = 10.0,
+        stuck_after: float = 720.0,
+        max_pending: int = 20_000,
+    ) -> None:
+        self.store = store
+        self.id = id or os.urandom(6).hex()
+        self.name = name or f"engine-{self.id[:6]}"
+        self._key = key
+        self.max_pending = max_pending
+        self.dispatch = Dispatch()
+        self.agenda = Agenda()
+        self.committer = Committer(
+            compile,
+            self.dispatch,
+            is_shared=store.is_shared,
+            token=self.attempt_token,
+            stuck_after=int(stuck_after * 1e6),
+        )
+        self.exchanges = Exchanges(self.dispatch, engine=self.id, lease=int(lease * 1e6), beat=int(beat * 1e6))
+        self.rounds = Rounds(self)
+        self._queue: SimpleQueue[Callable[[], list[Item]] | Item] = SimpleQueue()
+        self._inbox = Inbox()
+        self._watchers: dict[str, list[Watcher]] = {}
+        self._watch_lock = threading.Lock()
+        self._is_stopping = False
+        self._fatal: Exception | None = None
+        self._full_until = 0.0
+        self._full: Refused | None = None
+        self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
+        self.started_at = store.now()
+
+    # --- life ---------------------------------------------------------------------------------------
+    def start(self) -> Engine:
+        self._thread.start()
+        return self
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Commit what was accepted, refuse the rest, end the thread. The store stays open."""
+        self._is_stopping = True
+        self._queue.put(list)
+        self._thread.join(timeout)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive() and self._fatal is None
+
+    @property
+    def pending(self) -> int:
+        return self._queue.qsize() + len(self._inbox)
+
+    # --- verbs --------------------------------------------------------------------------------------
+    def start_execution(
+        self,
+        *,
+        workflow: str = "",
+        definition: bytes = b"",
+        program: Program | None = None,
+        input: Any = None,
+        key: str = "",
+        labels: dict[str, str] | None = None,
+        actor: Actor = Actor(),
+        id: str = "",
+        reply: Reply,
+    ) -> None:
+        """By published name, or with an inline definition (canonical bytes, and compiled)."""
+        self._admit()
+        digest = blake2b(definition, digest_size=16).digest() if definition else b""
+        ask = Ask(id or new_execution_id(), _PLACEHOLDER, reply)
+        ask.request = StartExecution(
+            ask.execution, spill(ask, input), workflow, digest, labels or {}, actor
+        )
+        ask.definition, ask.program = definition, program
+        if key:
+            ask.key = key
+            ask.content = blake2b(pack((workflow, digest, input, labels or {})), digest_size=16).digest()
+        self._queue.put(ask)
+
+    def signal(
+        self, execution: str, name: str, value: Any, actor: Actor, reply: Reply, key: str = ""
+    ) -> None:
+        self._admit()
+        ask = Ask(execution, _PLACEHOLDER, reply)
+        ask.request = SendSignal(name, spill(ask, value), key, actor)
+        self._queue.put(ask)
+
+    def cancel(self, execution: str, reason: str, actor: Actor, reply: Reply) -> None:
+        self.ask(execution, CancelExecution(reason, actor), reply)
+
+    def ask(self, execution: str, request: Request, reply: Reply) -> None:
+        self._admit()
+        self._queue.put(Ask(execution, request, reply))
+
+    def publish(self, tenant: str, name: str, data: bytes, actor: str, reply: Reply) -> None:
+        """Answers (version, is it new)."""
+        self._admit()
+        digest = blake2b(data, digest_size=16).digest()
+        self._queue.put(Publish(tenant, name, digest, data, actor, reply))
+
+    def put_tokens(self, tokens: list[TokenRow], reply: Reply) -> None:
+        self._admit()
+        self._queue.put(Put(Batch(tokens=tokens), reply))
+
+    def hello(self, hello: Hello, reply: Reply, *, is_local: bool = False) -> None:
+        self._queue.put(lambda: self.rounds.hello(hello, is_local, reply))
+
+    def exchange(self, exchange: Exchange, reply: Reply) -> None:
+        """Never refused for being busy: it brings results, and results make room."""
+        self._queue.put(lambda: self.exchanges.exchange(exchange, self.store.now(), reply))
+
+    def goodbye(self, incarnation: str, reply: Reply) -> None:
+        self._queue.put(lambda: self.exchanges.goodbye(incarnation, self.store.now(), reply))
+
+    def _admit(self) -> None:
+        if self._is_stopping or self._fatal is not None:
+            raise ShuttingDown("the engine is shutting down; try again shortly")
+        if self.pending >= self.max_pending:
+            raise TooBusy(f"{self.pending} requests wait already; try again in a second")
+
+    # --- watching -----------------------------------------------------------------------------------
+    def watch(self, execution: str, watcher: Watcher) -> Callable[[], None]:
+        """Call `watcher` (in the engine's thread) after each commit that touched the execution, with its
+        header, or with None where another engine may have moved it. Returns what ends it."""
+        with self._watch_lock:
+            self._watchers.setdefault(execution, []).append(watcher)
+
+        def unwatch() -> None:
+            with self._watch_lock:
+                watchers = self._watchers.get(execution, [])
+                if watcher in watchers:
+                    watchers.remove(watcher)
+                if not watchers:
+                    self._watchers.pop(execution, None)
+
+        return unwatch
+
+    def hinted(self) -> None:
+        """Another engine committed something: look at the queue, and let watchers look."""
+        self._queue.put(self.rounds.hinted)
+
+    def tell_watchers(self, headers: dict[str, Header] | None) -> None:
+        if not self._watchers:
+            return
+        with self._watch_lock:
+            chosen = self._watchers if headers is None else [id for id in headers if id in self._watchers]
+            calls = [(w, headers[id] if headers else None) for id in chosen for w in self._watchers[id]]
+        for watcher, header in calls:
+            watcher(header)
+
+    # --- tokens -------------------------------------------------------------------------------------
+    def attempt_token(self, execution: str, epoch: int, job: int, attempt: int) -> str:
+        """Derived, not stored: whoever has the server key can check it, nobody else can make it."""
+        text = f"{execution}/{epoch}/{job}/{attempt}".encode()
+        return blake2b(text, key=self._key, digest_size=16).hexdigest()
+
+    # --- the thread ---------------------------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            self._guarded(self.rounds.begin)
+            while not (self._is_stopping and self._queue.empty() and not len(self._inbox)):
+                self._collect(self.rounds.pause() if not len(self._inbox) else 0.0)
+                self._inbox.extend(self._guarded(self.rounds.due) or ())
+                self._inbox.extend(self._claims())
+                items = self._inbox.take()
+                if items:
+                    self._turn(items)
+                self.exchanges.flush(self.store.now())
+            self._guarded(self.rounds.end)
+        except BaseException as error:
+            log.exception("the engine stopped because of a bug or a broken invariant")
+            self._fatal = error if isinstance(error, Exception) else RuntimeError(repr(error))
+            self._refuse_rest()
+            raise
+
+    def _refuse_rest(self) -> None:
+        while True:
+            try:
+                thing = self._queue.get_nowait()
+            except Empty:
+                return
+            if not callable(thing):
+                thing.reply(None, ShuttingDown("the engine has stopped"))
+
+    def _guarded(self, work: Callable[[], list[Item] | None]) -> list[Item] | None:
+        """Reading rounds may fail while the store is away; they come again."""
+        try:
+            return work()
+        except Refused as refused:
+            log.warning("store: %s", refused)
+            time.sleep(0.2)
+            return None
+
+    def _collect(self, timeout: float) -> None:
+        """Everything that waits; sleeps only when nothing does. Never holds a commit back for a timer."""
+        try:
+            thing = self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait()
+            while True:
+                if callable(thing):
+                    self._inbox.extend(self._guarded(thing) or ())
+                else:
+                    self._inbox.extend((thing,))
+                if len(self._inbox) >= self.max_pending:
+                    return
+                thing = self._queue.get_nowait()
+        except Empty:
+            pass
+
+    def _claims(self) -> list[Item]:
+        """Claims for jobs that waited: they ride with what is being committed anyway."""
+        if self.dispatch.is_stale:
+            self._guarded(self.rounds.reload)
+        claims: list[Item] = []
+        for (execution, job), session in self.dispatch.match():
+            ask = Ask(execution, ClaimJob(job, session.name, session.incarnation))
+            ask.session = session.incarnation
+            claims.append(ask)
+        return claims
+
+    def _turn(self, items: list[Item]) -> None:
+        if self._full is not None and time.monotonic() < self._full_until:
+            self._reject(items, self._full)
+            return
+        try:
+            turn = self._drive(items)
+        except Conflict:
+            self.committer.counters.conflicts += 1
+            self._again(items)
+        except Refused as refused:
+            if refused.status == 507:
+                # No retry loop: for a second everything is refused at once, then one batch may try.
+                self._full, self._full_until = refused, time.monotonic() + 1.0
+            log.warning("commit refused: %s", refused)
+            self._reject(items, refused)
+            if isinstance(refused, StoreUnavailable):
+                time.sleep(0.1)
+        else:
+            self._full = None
+            self.agenda.add(turn.batch.agenda, turn.now)
+            turn.answer()
+            self.tell_watchers(turn.headers)
+            self.rounds.committed(turn)
+
+    def _again(self, items: list[Item]) -> None:
+        """Somebody was faster. Decide again on what is there now; the culprit is found by halving."""
+        for item in items:
+            if isinstance(item, Ask):
+                item.tries += 1
+        worn = [item for item in items if isinstance(item, Ask) and item.tries > MAX_TRIES]
+        if worn:
+            self._reject(worn, TooBusy("the execution keeps changing under this request; try again"))
+        left = [item for item in items if item not in worn]
+        # A planned claim gave its slot back when the turn was undone; it is matched again from the queue.
+        left = [item for item in left if not (isinstance(item, Ask) and type(item.request) is ClaimJob)]
+        middle = (len(left) + 1) // 2
+        for half in (left[:middle], left[middle:]):
+            if half and len(left) > 1:
+                self._turn(half)
+            elif half:
+                self._inbox.put_back(half)
+
+    def _reject(self, items: Sequence[Item], error: Exception) -> None:
+        for item in items:
+            item.reply(None, error)
+
+    def _drive(self, items: list[Item]) -> Turn:
+        """Run one turn of the committer against the store."""
+        transaction = self.store.begin()
+        turn = self.committer.turn(items, transaction.now)
+        answer: Any = None
+        wish = None
+        try:
+            while True:
+                wish = turn.send(answer)
+                match wish:
+                    case Lock(known=known):
+                        answer = transaction.lock(known)
+                    case Read(keys=keys):
+                        answer = transaction.read(keys)
+                    case Commit(batch=batch):
+                        self._commit(transaction, batch)
+                        answer = None
+        except StopIteration as done:
+            if not isinstance(wish, Commit):
+                transaction.abort()
+            finished: Turn = done.value
+            return finished
+        except BaseException as error:
+            if not isinstance(wish, Commit):
+                transaction.abort()
+            try:
+                turn.throw(error)
+            except BaseException as raised:
+                if raised is not error:
+                    raise
+            raise
+
+    def _commit(self, transaction: Any, batch: Batch) -> None:
+        try:
+            transaction.commit(batch)
+        except CommitUnknown:
+            if not self._has_happened(batch):
+                raise Conflict from None
+
+    def _has_happened(self, batch: Batch) -> bool:
+        """The connection broke while committing. A batch is all or nothing, so one row of it tells; as
+        long as the store cannot be asked, nobody is answered."""
+        while batch.history:
+            row = batch.history[0]
+            try:
+                with self.store.reading() as queries:
+                    found = queries.history(row.execution, row.seq - 1, 1)
+                return bool(found) and found[0].seq == row.seq and found[0].digest == row.digest
+            except Refused as refused:
+                log.warning("waiting to learn whether a commit happened: %s", refused)
+                time.sleep(0.3)
+        return False
+
+
+def future_reply() -> tuple[Future[Any], Reply]:
+    """For callers that wait in a thread."""
+    future: Future[Any] = Future()
+
+    def reply(value: Any, error: Exception | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    return future, reply
+
+
+_PLACEHOLDER = CancelExecution()

@@ -1,0 +1,298 @@
+"""Workers' side of the engine: hello, exchange, goodbye — turned into items, sessions and answers.
+
+Sans I/O: called with the time and the rows it needs, it returns items for the committer and answers
+through callbacks. A refusal of one outcome never stops the others of the same exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.core.errors import PayloadTooLarge, Refused, StaleExchange, UnknownWorker, WorkerSuperseded
+from holdfast.core.model import Failure
+from holdfast.core.requests import CompleteJob, FailJob, LoseJob
+from holdfast.core.rows import JobRow
+from holdfast.store.records import Batch, WorkerRow
+from holdfast.transport.messages import Answer, Exchange, Hello, Outcome, Welcome
+
+from .dispatch import Dispatch, Held, JobKey, Session, Waiter
+from .items import Ask, Item, Put, Reply, ResendJob, spill
+
+#: Refusals a worker cannot do anything about: the outcome is done with. Others make it ask again.
+_FINAL = ("HF02", "HF03", "HF04")
+_PLACEHOLDER = LoseJob(0, 0, "", "")
+
+
+class Exchanges:
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        *,
+        engine: str,
+        lease: int,
+        beat: int,
+    ) -> None:
+        self.dispatch = dispatch
+        self.engine = engine
+        self.lease = lease
+        self.beat = beat
+        #: incarnations replaced by newer ones, so that they learn why
+        self._superseded: dict[str, str] = {}
+        #: (incarnation, number) of exchanges whose outcomes are being committed
+        self._open: dict[tuple[str, int], _Bundle] = {}
+        #: exchanges to be answered after this turn
+        self._answers: list[_Bundle] = []
+        #: incarnation → host, pid, time of registration
+        self._hosts: dict[str, tuple[str, int, int]] = {}
+
+    # --- hello and goodbye --------------------------------------------------------------------------
+    def hello(
+        self,
+        hello: Hello,
+        now: int,
+        *,
+        is_local: bool,
+        before: WorkerRow | None,
+        claims: Sequence[JobRow],
+        old_claims: Sequence[JobRow],
+        reply: Reply,
+    ) -> list[Item]:
+        """`before` is the stored row of that name, `claims` what this incarnation has claimed according
+        to the store, `old_claims` what the incarnation in `before` has, if it is another one."""
+        items: list[Item] = []
+        for older in self.dispatch.named(hello.name):
+            if older.incarnation != hello.incarnation:
+                self._supersede(older.incarnation, hello.name)
+                items += self._lose(older, f"worker {hello.name} was restarted")
+                self.dispatch.detach(older.incarnation)
+        if before is not None and before.incarnation != hello.incarnation:
+            self._supersede(before.incarnation, hello.name)
+            items += [
+                Ask(row.execution, LoseJob(row.job, row.attempt, "worker-lost", f"worker {hello.name} was restarted"))
+                for row in old_claims
+            ]
+        items += self._attach(hello, now, is_local, claims)
+        session = self.dispatch.sessions[hello.incarnation]
+        welcome = Welcome(self.lease, self.beat)
+        rows = Batch(workers=[self.row(session, now, hello)], blocks=list(hello.blocks))
+        items.append(Put(rows, lambda _, error: reply(None if error else welcome, error)))
+        return items
+
+    def _supersede(self, incarnation: str, name: str) -> None:
+        self._superseded[incarnation] = name
+        if len(self._superseded) > 1000:
+            del self._superseded[next(iter(self._superseded))]
+
+    def _attach(self, hello: Hello, now: int, is_local: bool, claims: Sequence[JobRow]) -> list[Item]:
+        session = Session(
+            hello.name, hello.incarnation, hello.slots, hello.queues, [block.name for block in hello.blocks]
+        )
+        session.is_local, session.engine = is_local, self.engine if is_local else ""
+        session.lease, session.seen_at, session.saved_at = self.lease, now, now
+        before = self.dispatch.sessions.get(hello.incarnation)
+        if before is not None:
+            session.planned, session.answers = before.planned, before.answers
+        holding = {(h.execution, h.job): h.attempt for h in hello.holding}
+        items: list[Item] = []
+        for row in claims:
+            key = (row.execution, row.job)
+            session.held[key] = Held(row.attempt, row.since, row.timeout, now + self.lease * 24)
+            if holding.get(key) != row.attempt:
+                # Claimed, but the answer that carried it was lost: the same parcel again.
+                resend = Ask(row.execution, ResendJob(row.job, row.attempt))
+                resend.session = session.incarnation
+                items.append(resend)
+        self.dispatch.attach(session)
+        return items
+
+    def row(self, session: Session, now: int, hello: Hello | None = None, state: str = "online") -> WorkerRow:
+        if hello is not None:
+            self._hosts[session.incarnation] = (hello.host, hello.pid, now)
+        host, pid, registered_at = self._hosts.get(session.incarnation, ("", 0, now))
+        session.saved_at = now
+        return WorkerRow(
+            session.name, session.incarnation, session.engine, host, pid, session.slots,
+            sorted(session.queues), sorted(session.blocks), registered_at, now, session.lease, state,
+        )  # fmt: skip
+
+    def goodbye(self, incarnation: str, now: int, reply: Reply) -> list[Item]:
+        session = self.dispatch.sessions.get(incarnation)
+        if session is None:
+            reply(None, None)
+            return []
+        items = self._lose(session, f"worker {session.name} left")
+        items.append(Put(Batch(workers=[self.row(session, now, state="offline")]), reply))
+        self._close(session)
+        return items
+
+    def expire(self, now: int) -> list[Item]:
+        """Remote workers whose lease has run out, and attempts whose time is over."""
+        items: list[Item] = []
+        for session in list(self.dispatch.sessions.values()):
+            if not session.is_local and session.seen_at + session.lease < now:
+                silence = (now - session.seen_at) // 1_000_000
+                items += self._lose(session, f"worker {session.name} has been silent for {silence} s")
+                items.append(Put(Batch(workers=[self.row(session, now, state="offline")])))
+                self._close(session)
+        return items
+
+    def _close(self, session: Session) -> None:
+        self.dispatch.detach(session.incarnation)
+        self._hosts.pop(session.incarnation, None)
+        if session.waiter is not None:
+            session.waiter.answer(Answer(session.waiter.number))
+            session.waiter = None
+
+    def _lose(self, session: Session, why: str) -> list[Item]:
+        unsent = {(parcel.execution, parcel.job) for parcel in session.mailbox}
+        return [
+            Ask(
+                execution,
+                LoseJob(
+                    job, held.attempt, "worker-lost", why, (execution, job) in unsent, held.details
+                ),
+            )
+            for (execution, job), held in session.held.items()
+        ]
+
+    # --- exchange -----------------------------------------------------------------------------------
+    def exchange(self, exchange: Exchange, now: int, reply: Reply) -> list[Item]:
+        session = self.dispatch.sessions.get(exchange.incarnation)
+        if session is None:
+            reply(None, self._stranger(exchange.incarnation))
+            return []
+        session.seen_at = now
+        for number in [n for n in session.answers if n <= exchange.seen]:
+            del session.answers[number]
+        saved = session.answers.get(exchange.number)
+        if saved is not None:
+            reply(saved, None)
+            return []
+        if exchange.number <= exchange.seen:
+            reply(None, StaleExchange(f"exchange {exchange.number} was answered and forgotten"))
+            return []
+        if exchange.drain:
+            session.is_draining = True
+        items: list[Item] = []
+        for beat in exchange.beats:
+            held = session.held.get((beat.execution, beat.job))
+            if held is not None and held.attempt == beat.attempt:
+                held.details = beat.details
+                if not held.timeout:
+                    held.deadline = max(held.deadline, now + self.lease * 24)
+        if now - session.saved_at >= self.beat:
+            items.append(
+                Put(Batch(workers=[self.row(session, now, state="draining" if session.is_draining else "online")]))
+            )
+        if not exchange.outcomes:
+            self._poll(session, exchange, now, reply)
+            return items
+        place = (exchange.incarnation, exchange.number)
+        bundle = self._open.get(place)
+        if bundle is not None:
+            # The same exchange again while it is being committed: whoever asks last gets the answer.
+            bundle.reply = reply
+            return items
+        bundle = self._open[place] = _Bundle(self, session, exchange.number, len(exchange.outcomes), reply)
+        items += [self._outcome(session, outcome, bundle) for outcome in exchange.outcomes]
+        return items
+
+    def _stranger(self, incarnation: str) -> Refused:
+        name = self._superseded.get(incarnation)
+        if name is not None:
+            return WorkerSuperseded(f"another worker named {name} has registered since; give this one another name")
+        return UnknownWorker(f"no worker with incarnation {incarnation} is registered here; say hello again")
+
+    def _poll(self, session: Session, exchange: Exchange, now: int, reply: Reply) -> None:
+        if session.waiter is not None:
+            # One poll at a time: the older one is answered with nothing.
+            session.waiter.answer(Answer(session.waiter.number))
+            session.waiter = None
+        if session.has_news() or not exchange.wait:
+            reply(session.take_answer(exchange.number), None)
+        else:
+            session.waiter = Waiter(exchange.number, now + exchange.wait, lambda answer: reply(answer, None))
+
+    def _outcome(self, session: Session, outcome: Outcome, bundle: _Bundle) -> Ask:
+        """The request an outcome stands for."""
+        ask = Ask(outcome.execution, _PLACEHOLDER, partial(bundle.one, outcome))
+        if not session.is_local:
+            ask.token = outcome.token
+        key = (outcome.execution, outcome.job)
+        held = session.held.get(key)
+        if held is not None and held.attempt == outcome.attempt:
+            # Counted as free from now on, so that the next job can ride in the same commit.
+            session.planned -= 1
+            bundle.freed.append(key)
+        details = held.details if held is not None else None
+        logs = tuple(outcome.logs)
+        if outcome.failure is None and outcome.retry_after is None:
+            try:
+                result = spill(ask, outcome.value)
+            except PayloadTooLarge as refused:
+                failure = Failure("result-too-large", refused.message, refused.code)
+                ask.request = FailJob(outcome.job, outcome.attempt, failure, outcome.effect, True, logs=logs)
+                return ask
+            ask.request = CompleteJob(outcome.job, outcome.attempt, result, outcome.effect, logs)
+            return ask
+        failure = outcome.failure or Failure("retry-later", "asked to be tried again later")
+        ask.request = FailJob(
+            outcome.job, outcome.attempt, failure, outcome.effect, outcome.is_permanent, outcome.is_cancelled,
+            outcome.retry_after, details, logs,
+        )  # fmt: skip
+        return ask
+
+    def finished(self, bundle: _Bundle) -> None:
+        """All outcomes of an exchange are decided and committed, or the store refused."""
+        self._open.pop((bundle.session.incarnation, bundle.number), None)
+        session = bundle.session
+        session.planned += len(bundle.freed)
+        if bundle.error is not None:
+            # Not saved as an answer: the worker asks again under the same number.
+            bundle.reply(None, bundle.error)
+            return
+        for key in bundle.freed:
+            session.held.pop(key, None)
+        session.refused += bundle.refused
+        self._answers.append(bundle)
+
+    def flush(self, now: int) -> None:
+        """After each turn: say what there is to say."""
+        for bundle in self._answers:
+            bundle.reply(bundle.session.take_answer(bundle.number), None)
+        self._answers.clear()
+        for session in self.dispatch.sessions.values():
+            waiter = session.waiter
+            if waiter is not None and (session.has_news() or waiter.until <= now):
+                session.waiter = None
+                waiter.answer(session.take_answer(waiter.number))
+
+    def next_deadline(self) -> int | None:
+        return min((s.waiter.until for s in self.dispatch.sessions.values() if s.waiter), default=None)
+
+
+class _Bundle:
+    """The outcomes of one exchange on their way through commits."""
+
+    __slots__ = ("error", "freed", "left", "number", "owner", "refused", "reply", "session")
+
+    def __init__(self, owner: Exchanges, session: Session, number: int, left: int, reply: Reply) -> None:
+        self.owner = owner
+        self.session = session
+        self.number = number
+        self.left = left
+        self.reply = reply
+        self.freed: list[JobKey] = []
+        self.refused: list[tuple[str, int, int, str]] = []
+        self.error: Exception | None = None
+
+    def one(self, outcome: Outcome, value: Any, error: Exception | None) -> None:
+        if isinstance(error, Refused) and error.code.startswith(_FINAL):
+            self.refused.append((outcome.execution, outcome.job, outcome.attempt, error.code))
+        elif error is not None:
+            self.error = error
+        self.left -= 1
+        if not self.left:
+            self.owner.finished(self)

@@ -1,0 +1,67 @@
+"""What waits for the committer, taken in fair bites: no execution may fill a whole commit while others wait."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from .items import Ask, Item
+
+MAX_ITEMS = 512
+MAX_BYTES = 1 << 20
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self._waiting: deque[Item] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def extend(self, items: Iterable[Item]) -> None:
+        self._waiting.extend(items)
+
+    def put_back(self, items: Iterable[Item]) -> None:
+        """In front, in their old order."""
+        self._waiting.extendleft(reversed(list(items)))
+
+    def take(self) -> list[Item]:
+        waiting = self._waiting
+        if len(waiting) <= MAX_ITEMS:
+            taken = list(waiting)
+            waiting.clear()
+        else:
+            taken = self._round_robin()
+        return self._bounded(taken)
+
+    def _round_robin(self) -> list[Item]:
+        """One item per execution in turn, oldest first, until the commit is full. Items of one execution
+        keep their order."""
+        lines: dict[str, deque[Item]] = {}
+        for item in self._waiting:
+            lines.setdefault(item.execution if isinstance(item, Ask) else "", deque()).append(item)
+        taken: list[Item] = []
+        chosen: set[int] = set()
+        while len(taken) < MAX_ITEMS:
+            for name in list(lines):
+                line = lines[name]
+                item = line.popleft()
+                taken.append(item)
+                chosen.add(id(item))
+                if not line:
+                    del lines[name]
+                if len(taken) == MAX_ITEMS:
+                    break
+        self._waiting = deque(item for item in self._waiting if id(item) not in chosen)
+        return taken
+
+    def _bounded(self, taken: list[Item]) -> list[Item]:
+        """Stop before the commit grows beyond MAX_BYTES of long values; at least one item goes."""
+        size = 0
+        for index, item in enumerate(taken):
+            if isinstance(item, Ask) and item.blobs:
+                size += sum(map(len, item.blobs.values()))
+                if size > MAX_BYTES and index:
+                    self.put_back(taken[index:])
+                    return taken[:index]
+        return taken

@@ -1,0 +1,100 @@
+"""What the committer is asked to do in one turn. Replies are called after the commit, never before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.core.codec import pack
+from holdfast.core.errors import InvalidRequest, PayloadTooLarge
+from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, blob_digest
+from holdfast.core.program import Program
+from holdfast.core.requests import Request
+from holdfast.store.records import Batch
+
+#: Called once: with a value, or with the reason why not.
+Reply = Callable[[Any, Exception | None], None]
+
+
+def silent(value: Any, error: Exception | None) -> None:
+    """For requests nobody waits for."""
+
+
+class ResendJob(msgspec.Struct, frozen=True):
+    """Give a worker that reconnected a parcel it should have; changes nothing."""
+
+    job: int
+    attempt: int
+
+
+class Ask:
+    """A request to one execution."""
+
+    __slots__ = (
+        "blobs", "content", "definition", "execution", "key", "program", "reply", "request", "session", "token", "tries",
+    )  # fmt: skip
+
+    def __init__(self, execution: str, request: Request | ResendJob, reply: Reply = silent) -> None:
+        self.execution = execution
+        self.request = request
+        self.reply = reply
+        #: digest → data of long values that travel with the request
+        self.blobs: dict[bytes, bytes] = {}
+        #: idempotency key of a start, and digest of what it starts
+        self.key = ""
+        self.content = b""
+        #: attempt token a remote worker sent; None where the caller is trusted
+        self.token: str | None = None
+        #: incarnation of the worker a claim is for
+        self.session = ""
+        #: an inline definition: its bytes, and compiled
+        self.definition = b""
+        self.program: Program | None = None
+        self.tries = 0
+
+
+
+def spill(ask: Ask, value: Any) -> Any:
+    """The value, or a reference to it where it is long and travels beside the request."""
+    if value is None or type(value) in (int, bool, float) or not value:
+        return value
+    try:
+        data = pack(value)
+    except (NotImplementedError, TypeError, UnicodeEncodeError, OverflowError, RecursionError) as error:
+        raise InvalidRequest(f"a value cannot be stored: {error}") from error
+    if len(data) <= INLINE_LIMIT:
+        return value
+    if len(data) > PAYLOAD_LIMIT:
+        raise PayloadTooLarge(f"a value of {len(data):,} bytes is over the limit of {PAYLOAD_LIMIT:,}")
+    digest = blob_digest(data)
+    ask.blobs[digest] = data
+    return BlobRef(digest, len(data))
+
+
+class Put:
+    """Rows that belong to no execution: workers, blocks, tokens, definitions."""
+
+    __slots__ = ("batch", "reply")
+
+    def __init__(self, batch: Batch, reply: Reply = silent) -> None:
+        self.batch = batch
+        self.reply = reply
+
+
+class Publish:
+    """A definition under a name; the next version, unless it is the newest one already."""
+
+    __slots__ = ("actor", "data", "digest", "name", "reply", "tenant")
+
+    def __init__(self, tenant: str, name: str, digest: bytes, data: bytes, actor: str, reply: Reply) -> None:
+        self.tenant = tenant
+        self.name = name
+        self.digest = digest
+        self.data = data
+        self.actor = actor
+        self.reply = reply
+
+
+Item = Ask | Put | Publish

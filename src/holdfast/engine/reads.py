@@ -1,0 +1,121 @@
+"""Shared rows for the decisions of one turn, and caches of what never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.codec import pack, unpack
+from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, BlockOffer, blob_digest
+from holdfast.core.program import (
+    BlobKey,
+    BlockKey,
+    DefinitionKey,
+    Key,
+    Missing,
+    Program,
+    Published,
+    TooLong,
+    WorkflowKey,
+)
+
+#: Compiled programs kept; a program is shared by all executions of its definition.
+PROGRAMS = 512
+
+
+class TurnReads:
+    """Implements `core.program.Reads` over rows the shell has read. One per engine, cleared per turn."""
+
+    def __init__(self, compile: Callable[[bytes], Program], is_shared: bool) -> None:
+        self._compile = compile
+        self._programs: dict[bytes, Program] = {}
+        self._is_shared = is_shared
+        #: rows read in this turn
+        self.rows: dict[Key, Any] = {}
+        #: offers stay known between turns while nobody else can change them
+        self._offers: dict[str, BlockOffer | None] = {}
+        #: blobs made in this turn: (execution, digest) → data
+        self.fresh: dict[tuple[str, bytes], bytes] = {}
+
+    def begin_turn(self) -> None:
+        self.rows.clear()
+        self.fresh.clear()
+        if self._is_shared:
+            self._offers.clear()
+
+    def learn(self, rows: dict[Key, Any]) -> None:
+        for key, row in rows.items():
+            if isinstance(key, DefinitionKey):
+                if row is None:
+                    self.rows[key] = None
+                else:
+                    self.adopt(key.digest, self._compile(row))
+            elif isinstance(key, BlockKey):
+                self._offers[key.name] = row
+            else:
+                self.rows[key] = row
+
+    def adopt(self, digest: bytes, program: Program) -> None:
+        if digest not in self._programs:
+            if len(self._programs) >= PROGRAMS:
+                self._programs.pop(next(iter(self._programs)))
+            self._programs[digest] = program
+
+    def forget_offers(self) -> None:
+        self._offers.clear()
+
+    # --- core.program.Reads -------------------------------------------------------------------------
+    def workflow(self, key: WorkflowKey) -> Published | None:
+        if key not in self.rows:
+            raise Missing(key)
+        row: Published | None = self.rows[key]
+        return row
+
+    def program(self, digest: bytes) -> Program | None:
+        program = self._programs.get(digest)
+        if program is None:
+            key = DefinitionKey(digest)
+            if key in self.rows:
+                return None
+            raise Missing(key)
+        return program
+
+    def block(self, name: str) -> BlockOffer | None:
+        if name not in self._offers:
+            raise Missing(BlockKey(name))
+        return self._offers[name]
+
+    def load(self, execution: str, value: Any) -> Any:
+        if type(value) is BlobRef:
+            data = self.fresh.get((execution, value.digest))
+            if data is None:
+                key = BlobKey(execution, value.digest)
+                if key not in self.rows:
+                    raise Missing(key)
+                data = self.rows[key]
+                assert data is not None, f"blob {value} of {execution} is gone although it is referred to"
+            return unpack(data)
+        if type(value) is list and any(type(item) in _DEEP for item in value):
+            return [self.load(execution, item) for item in value]
+        if type(value) is dict and any(type(item) in _DEEP for item in value.values()):
+            return {name: self.load(execution, item) for name, item in value.items()}
+        return value
+
+    def keep(self, execution: str, value: Any) -> Any:
+        kind = type(value)
+        if value is None or kind in _SHORT or kind is BlobRef or not value:
+            return value
+        if kind is str and len(value) * 4 <= INLINE_LIMIT:
+            return value
+        data = pack(value)
+        if len(data) <= INLINE_LIMIT:
+            return value
+        if len(data) > PAYLOAD_LIMIT:
+            raise TooLong(f"a value of {len(data):,} bytes is over the limit of {PAYLOAD_LIMIT:,}")
+        digest = blob_digest(data)
+        self.fresh[execution, digest] = data
+        return BlobRef(digest, len(data))
+
+
+_SHORT = (int, bool, float)
+_DEEP = (BlobRef, list, dict)

@@ -1,0 +1,416 @@
+"""The verbs people and programs use, and what they are shown. REST, client and CLI all speak these.
+
+Writing verbs hand a request to the engine and answer after its commit; reading verbs look at committed
+rows only. Every verb takes the actor: the tenant it may see comes from there and from nowhere else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast import __version__
+from holdfast.core.codec import event_json, plain, unpack
+from holdfast.core.errors import (
+    AmbiguousId,
+    InvalidRequest,
+    TimedOut,
+    UnknownExecution,
+    UnknownWorkflow,
+)
+from holdfast.core.ids import is_id
+from holdfast.core.jobs import fold_jobs
+from holdfast.core.model import Actor, BlobRef, Status
+from holdfast.core.program import Program
+from holdfast.core.state import State
+from holdfast.core.views import (
+    BlockView,
+    ExecutionView,
+    HealthView,
+    JobView,
+    LogView,
+    Progress,
+    QueueView,
+    Summary,
+    WhyView,
+    WorkerView,
+    WorkflowView,
+    error_view,
+    log_view,
+)
+from holdfast.language import canonical, compile_definition, program_from_bytes
+from holdfast.store.port import Store
+from holdfast.store.queries import Queries
+from holdfast.store.records import Header
+
+from .committer import Existing
+from .engine import Engine, future_reply
+from .items import Reply
+from .rebuild import rebuild, transitions
+from .why import explain, queue_reason, worker_state
+
+import msgspec
+
+#: Default wait of a verb for its commit, seconds.
+COMMIT_WAIT = 30.0
+
+
+class Service:
+    """`engine` is None where nobody may write: then only the reading verbs work."""
+
+    def __init__(self, store: Store, engine: Engine | None = None) -> None:
+        self.store = store
+        self._engine = engine
+        self._programs: dict[bytes, Program] = {}
+
+    @property
+    def engine(self) -> Engine:
+        assert self._engine is not None, "this service only reads"
+        return self._engine
+
+    # --- writing ------------------------------------------------------------------------------------
+    def start(
+        self,
+        actor: Actor,
+        *,
+        workflow: str = "",
+        definition: Mapping[str, Any] | None = None,
+        input: Any = None,
+        key: str = "",
+        labels: dict[str, str] | None = None,
+        id: str = "",
+    ) -> ExecutionView:
+        """By published name (`name` or `name:version`) or with an inline definition."""
+        future, reply = future_reply()
+        self.submit_start(
+            actor, workflow=workflow, definition=definition, input=input, key=key, labels=labels, id=id, reply=reply
+        )
+        return self.started(actor, future.result(COMMIT_WAIT))
+
+    def submit_start(
+        self,
+        actor: Actor,
+        *,
+        workflow: str = "",
+        definition: Mapping[str, Any] | None = None,
+        input: Any = None,
+        key: str = "",
+        labels: dict[str, str] | None = None,
+        id: str = "",
+        reply: Reply,
+    ) -> None:
+        if bool(workflow) == (definition is not None):
+            raise InvalidRequest("give either the name of a published workflow or a definition, not both")
+        if id and not is_id(id):
+            raise InvalidRequest("an execution id is 32 hexadecimal digits")
+        data, program = b"", None
+        if definition is not None:
+            data = canonical(definition)
+            program = self._compiled(data, definition)
+        self.engine.start_execution(
+            workflow=workflow, definition=data, program=program, input=input, key=key, labels=labels,
+            actor=actor, id=id, reply=reply,
+        )  # fmt: skip
+
+    def _compiled(self, data: bytes, definition: Mapping[str, Any]) -> Program:
+        program = self._programs.get(data)
+        if program is None:
+            program = compile_definition(definition)
+            if len(self._programs) > 256:
+                self._programs.pop(next(iter(self._programs)))
+            self._programs[data] = program
+        return program
+
+    def started(self, actor: Actor, answer: Header | Existing) -> ExecutionView:
+        """What a start is answered with: the execution, and why it does not move if it does not."""
+        if isinstance(answer, Existing):
+            return self.show(actor, answer.execution)
+        with self.store.reading() as queries:
+            view = self.view(queries, answer)
+            if answer.status.is_ended or not answer.jobs_total:
+                return view
+            return msgspec.structs.replace(view, waiting=self._unoffered(queries, answer))
+
+    def _unoffered(self, queries: Queries, header: Header) -> list[str]:
+        now = self.store.now()
+        workers = queries.workers()
+        online = [w for w in workers if worker_state(w, now) == "online"]
+        return [
+            f"job {row.job}: {queue_reason(row.queue, row.block, workers, now)}"
+            for row in queries.jobs_of(header.id)
+            if not row.incarnation and not any(row.block in w.blocks and row.queue in w.queues for w in online)
+        ]
+
+    def signal(self, actor: Actor, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView:
+        id = self.resolve(actor, id)
+        future, reply = future_reply()
+        self.engine.signal(id, name, value, actor, reply, key)
+        future.result(COMMIT_WAIT)
+        return self.show(actor, id)
+
+    def cancel(self, actor: Actor, id: str, reason: str = "") -> ExecutionView:
+        id = self.resolve(actor, id)
+        future, reply = future_reply()
+        self.engine.cancel(id, reason, actor, reply)
+        future.result(COMMIT_WAIT)
+        return self.show(actor, id)
+
+    def publish(self, actor: Actor, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
+        """A new version, unless the newest one already is this definition."""
+        data = canonical(definition)
+        program = self._compiled(data, definition)
+        future, reply = future_reply()
+        self.engine.publish(actor.tenant, name or program.name, data, actor.name, reply)
+        version, is_new = future.result(COMMIT_WAIT)
+        return msgspec.structs.replace(self.workflow(actor, name or program.name, version), is_new=is_new)
+
+    # --- executions ---------------------------------------------------------------------------------
+    def resolve(self, actor: Actor, id: str) -> str:
+        """A whole id, or the beginning of one."""
+        text = id.lower()
+        if not text or len(text) > 32 or any(c not in "0123456789abcdef" for c in text):
+            raise UnknownExecution(f"{id[:40]!r} is not an execution id; `holdfast ps` lists them")
+        with self.store.reading() as queries:
+            if is_id(text):
+                found = [text] if queries.header(actor.tenant, text) else []
+            else:
+                found = queries.find(actor.tenant, text)
+        if not found:
+            raise UnknownExecution(f"no execution {id}; `holdfast ps` lists them")
+        if len(found) > 1:
+            shown = ", ".join(x[: len(text) + 4] for x in found[:5])
+            raise AmbiguousId(f"{id} could be {shown}; give more characters")
+        return found[0]
+
+    def show(self, actor: Actor, id: str) -> ExecutionView:
+        id = self.resolve(actor, id)
+        with self.store.reading() as queries:
+            header = self._header(queries, actor, id)
+            view = self.view(queries, header)
+            if header.status.is_ended:
+                return view
+            why = self._why(queries, id)
+        return msgspec.structs.replace(view, waiting=[reason.text for reason in why.reasons])
+
+    def list(
+        self,
+        actor: Actor,
+        *,
+        statuses: tuple[Status, ...] = (),
+        workflow: str = "",
+        before: str = "",
+        limit: int = 50,
+    ) -> list[ExecutionView]:
+        """Newest first. The next page begins before the last id of this one."""
+        with self.store.reading() as queries:
+            headers = queries.headers(
+                actor.tenant, statuses=statuses, workflow=workflow, before=before, limit=limit
+            )
+            return [self.view(queries, header) for header in headers]
+
+    def events(self, actor: Actor, id: str, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+        """Events numbered above `after`, as the API shows them."""
+        found: list[dict[str, Any]] = []
+        with self.store.reading() as queries:
+            self._header(queries, actor, id)
+            for last, at, events in transitions(queries, id, after):
+                first = last - len(events) + 1
+                for seq, event in enumerate(events, first):
+                    if seq > after:
+                        found.append(event_json(event, seq, at))
+                    if len(found) == limit:
+                        return found
+        return found
+
+    def jobs(self, actor: Actor, id: str) -> list[JobView]:
+        id = self.resolve(actor, id)
+        with self.store.reading() as queries:
+            header = self._header(queries, actor, id)
+            program = self._program(queries, header.definition)
+            return fold_jobs(((at, events) for _, at, events in transitions(queries, id)), program.label)
+
+    def logs(self, actor: Actor, id: str, after: int = 0, limit: int = 500) -> list[LogView]:
+        id = self.resolve(actor, id)
+        with self.store.reading() as queries:
+            self._header(queries, actor, id)
+            return [log_view(row.number, row.at, row.line) for row in queries.logs(id, after, limit)]
+
+    def why(self, actor: Actor, id: str) -> WhyView:
+        id = self.resolve(actor, id)
+        with self.store.reading() as queries:
+            self._header(queries, actor, id)
+            return self._why(queries, id)
+
+    def _why(self, queries: Queries, id: str) -> WhyView:
+        state = rebuild(queries, id)
+        program = self._program(queries, state.definition)
+        return explain(state, queries.workers(), program.label, self.store.now())
+
+    def state(self, actor: Actor, id: str) -> State:
+        with self.store.reading() as queries:
+            self._header(queries, actor, id)
+            return rebuild(queries, id)
+
+    def labels(self, actor: Actor, id: str) -> Program:
+        """The program of an execution, for the names of its steps."""
+        with self.store.reading() as queries:
+            return self._program(queries, self._header(queries, actor, id).definition)
+
+    def definition(self, actor: Actor, id: str) -> Any:
+        with self.store.reading() as queries:
+            digest = self._header(queries, actor, id).definition
+            data = queries.definition(digest)
+        return unpack(data) if data else None
+
+    def wait(self, actor: Actor, id: str, timeout: float | None = None) -> ExecutionView:
+        """Until it has ended; `TimedOut` when that takes longer."""
+        id = self.resolve(actor, id)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for _ in self.follow(id, deadline):
+            with self.store.reading() as queries:
+                header = self._header(queries, actor, id)
+                if header.status.is_ended:
+                    return self.view(queries, header)
+        raise TimedOut(f"execution {id} has not ended within {timeout} s; it goes on")
+
+    def follow(self, id: str, deadline: float | None = None) -> Iterator[None]:
+        """Yields at once and then whenever the execution may have moved, at least once a second."""
+        import queue
+
+        moved: queue.SimpleQueue[None] = queue.SimpleQueue()
+        unwatch = self.engine.watch(id, lambda _: moved.put(None))
+        try:
+            while True:
+                yield
+                left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+                if left <= 0:
+                    return
+                try:
+                    moved.get(timeout=left)
+                    while not moved.empty():
+                        moved.get_nowait()
+                except queue.Empty:
+                    pass
+        finally:
+            unwatch()
+
+    def _header(self, queries: Queries, actor: Actor, id: str) -> Header:
+        header = queries.header(actor.tenant, id) if is_id(id) else None
+        if header is None:
+            raise UnknownExecution(f"no execution {id}; `holdfast ps` lists them")
+        return header
+
+    def _program(self, queries: Queries, digest: bytes) -> Program:
+        program = self._programs.get(digest)
+        if program is None:
+            data = queries.definition(digest)
+            if data is None:
+                raise UnknownWorkflow("the definition of this execution is not stored any more")
+            program = self._programs[digest] = program_from_bytes(data)
+        return program
+
+    def view(self, queries: Queries, header: Header) -> ExecutionView:
+        summary = msgspec.convert(unpack(header.summary), Summary)
+        is_ended = header.status.is_ended
+        return ExecutionView(
+            id=header.id,
+            workflow=header.workflow,
+            version=header.workflow_version,
+            status=header.status.name,
+            is_ended=is_ended,
+            is_safe=not summary.residue if is_ended and header.status is not Status.COMPLETED else None,
+            progress=Progress(header.jobs_done, header.jobs_total),
+            output=self._load(queries, header.id, summary.output),
+            error=error_view(summary.failure, summary.failed_step),
+            residue=[*summary.residue],
+            labels=summary.labels,
+            started_by=summary.actor.name,
+            run=header.run,
+            events=header.version,
+            created_at=header.created_at,
+            started_at=header.started_at or None,
+            ended_at=header.ended_at or None,
+            updated_at=header.updated_at,
+        )
+
+    def _load(self, queries: Queries, id: str, value: Any) -> Any:
+        if isinstance(value, BlobRef):
+            data = queries.blob(id, value.digest)
+            return unpack(data) if data is not None else None
+        return plain(value)
+
+    # --- the rest -----------------------------------------------------------------------------------
+    def workflows(self, actor: Actor, name: str = "") -> list[WorkflowView]:
+        """The newest version of each, or all versions of one."""
+        with self.store.reading() as queries:
+            rows = queries.published(actor.tenant, name)
+        if name and not rows:
+            raise UnknownWorkflow(f"no workflow {name!r} is published; `holdfast publish FILE` publishes one")
+        return [
+            WorkflowView(r.name, r.version, r.definition.hex(), r.published_at, r.published_by) for r in rows
+        ]
+
+    def workflow(self, actor: Actor, name: str, version: int = 0) -> WorkflowView:
+        views = self.workflows(actor, name)
+        view = next((v for v in views if version in (0, v.version)), None)
+        if view is None:
+            raise UnknownWorkflow(f"workflow {name!r} has no version {version}; the newest is {views[0].version}")
+        with self.store.reading() as queries:
+            data = queries.definition(bytes.fromhex(view.digest))
+        return msgspec.structs.replace(view, definition=unpack(data) if data else None)
+
+    def blocks(self) -> list[BlockView]:
+        now = self.store.now()
+        with self.store.reading() as queries:
+            offers, workers = queries.blocks(), queries.workers()
+        online = [w for w in workers if worker_state(w, now) == "online"]
+        return [
+            BlockView(
+                o.name, o.version, o.description, o.pure, o.idempotent, o.timeout / 1e6 if o.timeout else None,
+                o.isolation, o.parameters, o.result, [w.name for w in online if o.name in w.blocks],
+            )
+            for o in sorted(offers, key=lambda o: o.name)
+        ]  # fmt: skip
+
+    def workers(self) -> list[WorkerView]:
+        now = self.store.now()
+        with self.store.reading() as queries:
+            workers, claims = queries.workers(), queries.claimed()
+        busy: dict[str, int] = {}
+        for claim in claims:
+            busy[claim.incarnation] = busy.get(claim.incarnation, 0) + 1
+        return [
+            WorkerView(
+                w.name, w.incarnation, worker_state(w, now), w.host, w.pid, w.slots, busy.get(w.incarnation, 0),
+                w.queues, w.blocks, w.registered_at, w.seen_at, bool(w.engine),
+            )
+            for w in workers
+        ]  # fmt: skip
+
+    def queues(self) -> list[QueueView]:
+        now = self.store.now()
+        with self.store.reading() as queries:
+            depths, workers = queries.queue_depths(), queries.workers()
+        online = [w for w in workers if worker_state(w, now) == "online"]
+        return [
+            QueueView(
+                queue, block, waiting, claimed, (now - oldest) / 1e6 if oldest else 0.0,
+                [w.name for w in online if block in w.blocks and queue in w.queues],
+            )
+            for queue, block, waiting, claimed, oldest in depths
+        ]  # fmt: skip
+
+    def health(self) -> HealthView:
+        with self.store.reading() as queries:
+            queries.meta("")
+        engine = self._engine
+        is_well = engine is not None and engine.is_alive
+        return HealthView(
+            "ok" if is_well else "reading only",
+            __version__,
+            self.store.kind,
+            engine.name if engine else "",
+            engine.pending if engine else 0,
+            len(engine.dispatch.sessions) if engine else 0,
+        )

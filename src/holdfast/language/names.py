@@ -1,0 +1,340 @@
+"""Which names an expression may use, checked before anything runs, and expressions tied to their place.
+
+A `Names` is what one step can see. It parses texts of the document, reports what is wrong with them at
+their place, and hands back a `Value` to be evaluated later. It knows nothing of step types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .evaluate import Fn, Scope, compile_expression, weigh
+from .expressions import ExpressionSyntax, parse
+from .functions import FUNCTIONS
+from .nodes import Node, Report
+from .operations import ExpressionError
+from .problems import did_you_mean, suggest
+from .templates import is_quoted, parse_template, parse_words, unquote
+from .tree import Binary, Call, Expr, Literal, Member, Name, StepRef, children
+
+ROOTS = ("input", "vars", "steps", "output", "workflow")
+#: names that can be neither variables nor inputs
+RESERVED_NAMES = frozenset(("input", "vars", "steps", "workflow", "entity", "true", "false", "null", "in"))
+#: what `workflow.` knows
+ABOUT = ("id", "name", "version")
+
+
+@dataclass(slots=True, frozen=True)
+class Excerpt:
+    """A part of a scalar of the document."""
+
+    text: str
+    node: Node
+    offset: int = 0
+
+    def part(self, start: int, end: int | None = None) -> Excerpt:
+        return Excerpt(self.text[start:end], self.node, self.offset + start)
+
+    def unquoted(self) -> Excerpt:
+        inner = unquote(self.text)
+        return self if inner == self.text else Excerpt(inner, self.node, self.offset + 1)
+
+    def report(
+        self, report: Report, code: str, message: str, start: int = 0, end: int | None = None,
+        *, label: str = "", help: str = "", warning: bool = False,
+    ) -> None:  # fmt: skip
+        snippet = self.text[start:end]
+        report.add(
+            self.node, code, message, offset=self.offset + start, snippet=snippet,
+            label=label, help=help, warning=warning,
+        )  # fmt: skip
+
+
+class Value:
+    """A literal, or something to be evaluated each time it is needed."""
+
+    __slots__ = ("constant", "fn", "text", "trees")
+
+    def __init__(self, constant: Any, fn: Fn | None = None, text: str = "", trees: tuple[Expr, ...] = ()):
+        self.constant = constant
+        #: nothing for a literal
+        self.fn = fn
+        self.text = text
+        self.trees = trees
+
+    def get(self, scope: Scope) -> Any:
+        if self.fn is None:
+            return self.constant
+        try:
+            return self.fn(scope)
+        except ExpressionError as error:
+            raise self.placed(error) from None
+
+    def placed(self, error: ExpressionError) -> ExpressionError:
+        """The error with the expression it came from; the innermost text wins."""
+        if self.text and not error.text:
+            error.text = self.text
+        return error
+
+    @property
+    def free(self) -> set[str]:
+        """Plain names it uses."""
+        found: set[str] = set()
+        pending = list(self.trees)
+        while pending:
+            node = pending.pop()
+            if isinstance(node, Name):
+                found.add(node.name)
+            pending.extend(children(node))
+        return found
+
+
+def constant(value: Any) -> Value:
+    return Value(value)
+
+
+@dataclass(slots=True, frozen=True)
+class Previous:
+    """What is known about the previous step's output: its keys, or only that there may be some."""
+
+    keys: frozenset[str] = frozenset()
+    is_open: bool = False
+    step: str = ""
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all the scopes of one definition have in common."""
+
+    report: Report
+    #: declared inputs, or nothing where any are taken
+    inputs: frozenset[str] | None
+    #: names with a dash in them, see `Parser`
+    dashed: frozenset[str]
+    #: all step ids of the definition
+    ids: frozenset[str]
+    #: ids used as `steps.<id>`
+    referenced: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class LaneNames:
+    """What the steps of one lane define. A lane sees its own names and those of the lanes around it."""
+
+    around: LaneNames | None = None
+    variables: set[str] = field(default_factory=set)
+    #: index of each step that has an id
+    steps: dict[str, int] = field(default_factory=dict)
+
+    def has_variable(self, name: str) -> bool:
+        lane: LaneNames | None = self
+        while lane is not None:
+            if name in lane.variables:
+                return True
+            lane = lane.around
+        return False
+
+    def find_step(self, id: str) -> int | None:
+        lane: LaneNames | None = self
+        while lane is not None:
+            if id in lane.steps:
+                return lane.steps[id]
+            lane = lane.around
+        return None
+
+    def all_variables(self) -> frozenset[str]:
+        around = self.around.all_variables() if self.around else frozenset()
+        return around | self.variables
+
+
+@dataclass(slots=True, frozen=True)
+class Names:
+    """What can be seen from one place."""
+
+    shared: Shared
+    lane: LaneNames
+    #: of the step that looks; steps from here on have not run
+    index: int
+    #: the step's own input
+    local: frozenset[str] = frozenset()
+    previous: Previous = Previous()
+
+    def with_local(self, names: frozenset[str]) -> Names:
+        return replace(self, local=names)
+
+    # --- texts to values ---------------------------------------------------------------------------
+    def template(self, excerpt: Excerpt, lenient: bool = False) -> Value:
+        if "${" not in excerpt.text:
+            return Value(excerpt.text)
+        return self._value(excerpt, parse_template, lenient)
+
+    def words(self, excerpt: Excerpt) -> Value:
+        if is_quoted(excerpt.text) and "${" in excerpt.text:
+            excerpt.report(
+                self.shared.report, "HF0134", "`${…}` in quotes is literal text here", warning=True,
+                help="leave the quotes out to have it evaluated",
+            )  # fmt: skip
+        return self._value(excerpt, parse_words, False)
+
+    def test(self, excerpt: Excerpt) -> Value:
+        """The text of a condition: `${…}`, or an expression as such."""
+        return self._value(excerpt, lambda text, dashed: parse(text, dashed, words=True), True)
+
+    def shape(self, node: Node, lenient: bool = False) -> Value:
+        """Any data of the document, with `${…}` in its texts. A reference to a long value stays one."""
+        value = node.value
+        if isinstance(value, str):
+            return self.template(Excerpt(value, node), lenient)
+        if isinstance(value, list):
+            items = [self.shape(item, lenient) for item in value]
+            if all(item.fn is None for item in items):
+                return Value([item.constant for item in items])
+            gets = [item.get for item in items]
+            trees = tuple(tree for item in items for tree in item.trees)
+            return Value(None, lambda scope: weigh(scope, [get(scope) for get in gets], None), trees=trees)
+        if isinstance(value, dict):
+            pairs = {key: self.shape(item, lenient) for key, item in value.items()}
+            if all(item.fn is None for item in pairs.values()):
+                return Value({key: item.constant for key, item in pairs.items()})
+            each = [(key, item.get) for key, item in pairs.items()]
+            trees = tuple(tree for item in pairs.values() for tree in item.trees)
+            return Value(
+                None, lambda scope: weigh(scope, {key: get(scope) for key, get in each}, None), trees=trees
+            )
+        return Value(value)
+
+    def _value(self, excerpt: Excerpt, read: Callable[[str, frozenset[str]], Expr], lenient: bool) -> Value:
+        try:
+            tree = read(excerpt.text, self.shared.dashed)
+        except ExpressionSyntax as error:
+            excerpt.report(
+                self.shared.report, error.code, error.message, error.start, error.end, help=error.help
+            )
+            return Value(None)
+        if isinstance(tree, Literal):
+            return Value(tree.value)
+        self.check(tree, excerpt, lenient)
+        return Value(None, compile_expression(tree, lenient), excerpt.text, (tree,))
+
+    # --- names -------------------------------------------------------------------------------------
+    def check(self, node: Expr, at: Excerpt, optional: bool) -> None:
+        report = self.shared.report
+        match node:
+            case Member(object=Name(name="vars"), name=name):
+                if name not in self.variables:
+                    self._undefined(
+                        node, at, f"no step sets the variable `{name}`", name, self.variables, optional
+                    )
+                return
+            case Member(object=Name(name="input"), name=name):
+                declared = self.shared.inputs
+                if declared is not None and name not in declared:
+                    self._undefined(node, at, f"the workflow has no input `{name}`", name, declared, optional)
+                return
+            case Member(object=Name(name="workflow"), name=name):
+                if name not in ABOUT:
+                    self._undefined(node, at, f"`workflow` has no `{name}`", name, frozenset(ABOUT), optional)
+                return
+            case Member(object=StepRef(id=id) as step, name=name):
+                self._step(step, at)
+                if name != "output":
+                    at.report(report, "HF0123", f"a step has `output`, not `{name}`", node.start, node.end,
+                              help=f"`steps.{id}.output.{name}` is that key of its output")  # fmt: skip
+                return
+            case StepRef(id=id):
+                at.report(report, "HF0123", f"`steps.{id}` is not a value", node.start, node.end,
+                          help=f"write `steps.{id}.output`")  # fmt: skip
+                return
+            case Name(name=name):
+                self._name(node, name, at, optional)
+            case Call(name=name, args=args):
+                self._call(node, name, len(args), at)
+                if name == "default" and args:
+                    self.check(args[0], at, True)
+                    for arg in args[1:]:
+                        self.check(arg, at, optional)
+                    return
+            case Binary(operator="??", left=left, right=right):
+                self.check(left, at, True)
+                self.check(right, at, optional)
+                return
+            case _:
+                pass
+        for child in children(node):
+            self.check(child, at, optional)
+
+    def _name(self, node: Expr, name: str, at: Excerpt, optional: bool) -> None:
+        if name in ("input", "output") or name in self.local:
+            return
+        if name in ("vars", "steps", "workflow", "entity"):
+            has = {"vars": "a variable", "steps": "a step id", "workflow": "`id`"}.get(name)
+            message = f"`{name}` is not a value" if has else "there is no entity here"
+            at.report(self.shared.report, "HF0121", message, node.start, node.end,
+                      help=f"name {has} behind it" if has else "")  # fmt: skip
+            return
+        inputs = self.shared.inputs or frozenset()
+        if self.lane.has_variable(name):
+            if name in inputs and name not in self.shared.warned:
+                self.shared.warned.add(name)
+                at.report(
+                    self.shared.report, "HF0130", f"`{name}` is a variable and an input; the variable wins",
+                    node.start, node.end, help=f"write `vars.{name}` or `input.{name}`", warning=True,
+                )  # fmt: skip
+            return
+        if name in inputs or name in self.previous.keys:
+            return
+        if self.previous.is_open:
+            close = suggest(name, self.lane.all_variables() | inputs | self.local)
+            also = f", or did you mean `{close}`?" if close else ""
+            at.report(
+                self.shared.report, "HF0131",
+                f"`{name}` is defined nowhere; it will be looked up in the output of {self.previous.step}",
+                node.start, node.end, warning=True, help=f"write `output.{name}` to say so{also}",
+            )  # fmt: skip
+            return
+        known = self.lane.all_variables() | inputs | self.local | self.previous.keys
+        self._undefined(node, at, f"`{name}` is defined nowhere", name, known, optional)
+
+    def _undefined(
+        self, node: Expr, at: Excerpt, message: str, name: str, known: frozenset[str], optional: bool
+    ) -> None:
+        help = did_you_mean(name, known)
+        if not help and name in FUNCTIONS:
+            help = f"a function is called with parentheses: `{name}(…)`"
+        if not help and isinstance(node, Name):
+            if self.shared.inputs is None:
+                help = f"declare it under `inputs:`, set it with `let`, or write `input.{name}`"
+            else:
+                help = f"quote it if it is text: `'{name}'`"
+        at.report(
+            self.shared.report, "HF0121", message, node.start, node.end, help=help, warning=optional,
+            label="counts as absent" if optional else "not defined",
+        )  # fmt: skip
+
+    def _step(self, node: StepRef, at: Excerpt) -> None:
+        report, id = self.shared.report, node.id
+        self.shared.referenced.add(id)
+        if id not in self.shared.ids:
+            at.report(report, "HF0123", f"there is no step `{id}`", node.start, node.end,
+                      help=did_you_mean(id, self.shared.ids))  # fmt: skip
+            return
+        index = self.lane.find_step(id)
+        if index is None:
+            at.report(report, "HF0123", f"step `{id}` cannot be seen from here", node.start, node.end,
+                      help="it is inside a branch; use the output of the `parallel` step")  # fmt: skip
+        elif index >= self.index:
+            at.report(report, "HF0135", f"step `{id}` has not run yet here", node.start, node.end,
+                      warning=True)  # fmt: skip
+
+    def _call(self, node: Expr, name: str, count: int, at: Excerpt) -> None:
+        report = self.shared.report
+        function = FUNCTIONS.get(name)
+        if function is None:
+            at.report(report, "HF0122", f"there is no function `{name}`", node.start, node.start + len(name),
+                      help=did_you_mean(name, FUNCTIONS))  # fmt: skip
+        elif not function.least <= count <= function.most:
+            at.report(report, "HF0122", f"`{name}` does not take {count} argument{'s' if count != 1 else ''}",
+                      node.start, node.end, help=f"it is {function.signature}")  # fmt: skip

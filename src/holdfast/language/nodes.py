@@ -1,0 +1,203 @@
+"""Nodes that know where they stand, and the report that collects what is wrong with them.
+
+The tree is the same for YAML (lines and columns) and for JSON (only paths). Nothing here reads text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from holdfast.core.errors import InvalidDefinition
+from holdfast.core.model import Problem
+
+from .problems import PROBLEMS, summary
+
+#: More problems than this help nobody.
+MAX_PROBLEMS = 100
+
+LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+
+
+class Document:
+    """One file, or one JSON body: where problems are said to be."""
+
+    __slots__ = ("file", "lines", "root", "text")
+
+    def __init__(self, file: str = "", text: str = "") -> None:
+        self.file = file
+        self.text = text
+        self.lines = LINE_BREAK.split(text) if text else []
+        self.root: Node
+
+
+class Node:
+    """A scalar, a list of nodes or a map of nodes, with its place. Lines and columns count from 0."""
+
+    __slots__ = ("column", "document", "end", "end_column", "end_line", "key", "line", "marks", "parent",
+                 "start", "style", "value")  # fmt: skip
+
+    def __init__(self, document: Document, value: Any, parent: Node | None, key: str | int) -> None:
+        self.document = document
+        #: plain scalar, list[Node] or dict[str, Node]
+        self.value = value
+        self.parent = parent
+        self.key = key
+        self.line = self.column = self.end_line = self.end_column = self.start = self.end = -1
+        self.style = ""
+        #: of a map: where each key stands (line, column)
+        self.marks: dict[str, tuple[int, int]] = {}
+
+    @property
+    def path(self) -> str:
+        parts: list[str] = []
+        node: Node | None = self
+        while node is not None and node.parent is not None:
+            if isinstance(node.key, int):
+                parts.append(f"[{node.key}]")
+            elif re.fullmatch(r"[A-Za-z_][\w-]*", node.key):
+                parts.append(f".{node.key}")
+            else:
+                parts.append(f"['{node.key}']")
+            node = node.parent
+        return "$" + "".join(reversed(parts))
+
+    def plain(self) -> Any:
+        """The data without its places."""
+        value = self.value
+        if isinstance(value, dict):
+            return {key: node.plain() for key, node in value.items()}
+        if isinstance(value, list):
+            return [node.plain() for node in value]
+        return value
+
+    @property
+    def kind(self) -> str:
+        return type_name(self.value)
+
+    def position(self, offset: int, snippet: str) -> tuple[int, int]:
+        """Line and column of `snippet`, which begins at `offset` of this node's text."""
+        if self.line < 0:
+            return -1, -1
+        lines = self.document.lines
+        if self.end_line == self.line:
+            column = self.column + offset + (self.style in "'\"" and self.style != "")
+            if lines[self.line].startswith(snippet, column):
+                return self.line, column
+        elif self.style == "|" and isinstance(self.value, str):
+            line = self.line + 1 + self.value.count("\n", 0, offset)
+            within = offset - (self.value.rfind("\n", 0, offset) + 1)
+            if line < len(lines):
+                text = self.value.split("\n")[line - self.line - 1]
+                indent = len(lines[line]) - len(text)
+                if indent >= 0 and lines[line].startswith(snippet, indent + within):
+                    return line, indent + within
+        # Folded, escaped or wrapped: look for the words themselves.
+        at = self.document.text.find(snippet, self.start, self.end) if snippet and self.end > 0 else -1
+        if at < 0:
+            return self.line, self.column
+        before = self.document.text[:at]
+        breaks = list(LINE_BREAK.finditer(before))
+        return len(breaks), at - (breaks[-1].end() if breaks else 0)
+
+
+def type_name(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list() | tuple():
+            return "list"
+        case dict():
+            return "map"
+        case _:
+            return type(value).__name__
+
+
+class Report:
+    """Collects every problem of a document, so that all are told at once."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.found: list[Problem] = []
+
+    def add(
+        self,
+        node: Node | None,
+        code: str,
+        message: str,
+        *,
+        key: str | None = None,
+        offset: int | None = None,
+        snippet: str = "",
+        label: str = "",
+        help: str = "",
+        warning: bool = False,
+    ) -> None:
+        """Report at `node`, at its key `key`, or at `snippet`, which begins at `offset` of its text."""
+        assert code in PROBLEMS, code
+        if len(self.found) >= MAX_PROBLEMS:
+            return
+        path = node.path if node else ""
+        line = column = -1
+        width = 1
+        if node is not None and node.line >= 0:
+            if key is not None and key in node.marks:
+                (line, column), width = node.marks[key], len(key)
+            elif offset is not None:
+                line, column = node.position(offset, snippet)
+                width = max(len(snippet), 1)
+            else:
+                line, column = node.line, node.column
+                if node.end_line == node.line:
+                    width = max(node.end_column - node.column, 1)
+                elif node.style == "" and isinstance(node.value, (list, dict)):
+                    width = 1
+        if key is not None and node is not None:
+            path += f".{key}"
+        self.found.append(self._problem(code, message, line, column, width, label, help, path, warning))
+
+    def _problem(
+        self, code: str, message: str, line: int, column: int, width: int,
+        label: str, help: str, path: str, warning: bool,
+    ) -> Problem:  # fmt: skip
+        source = ""
+        if 0 <= line < len(self.document.lines):
+            source = self.document.lines[line]
+            width = max(1, min(width, len(source) - column))
+            if len(source) > 400:
+                source = source[:400]
+        return Problem(
+            code, message, self.document.file, line + 1, column + 1, width,
+            source, label, help, path, warning,
+        )  # fmt: skip
+
+    def at(self, line: int, column: int, code: str, message: str, *, width: int = 1, label: str = "",
+           help: str = "") -> None:  # fmt: skip
+        assert code in PROBLEMS, code
+        if len(self.found) < MAX_PROBLEMS:
+            self.found.append(self._problem(code, message, line, column, width, label, help, "", False))
+
+    @property
+    def errors(self) -> list[Problem]:
+        return [problem for problem in self.found if not problem.warning]
+
+    @property
+    def sorted(self) -> list[Problem]:
+        unique = {(p.code, p.line, p.column, p.path, p.message): p for p in self.found}
+        return sorted(unique.values(), key=lambda p: (p.line, p.column, p.path, p.code))
+
+    def check(self) -> None:
+        """Raise if there is any error."""
+        if self.errors:
+            listed = self.sorted
+            where = f" in {self.document.file}" if self.document.file else ""
+            first = next(problem for problem in listed if not problem.warning)
+            raise InvalidDefinition(f"{summary(listed)}{where}: {first.message}", tuple(listed))

@@ -1,0 +1,209 @@
+"""One batch as a few bulk statements: a round trip per table, whatever the number of rows.
+
+Rows of tables that executions share are written in the order of their keys. Two engines that write the
+same ones then wait for each other instead of deadlocking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from holdfast.core.codec import pack
+from holdfast.core.errors import Conflict
+from holdfast.core.ids import to_key
+
+from .postgres_arrays import bigints, byteas, texts
+from .records import Batch, Header
+
+
+class Run(Protocol):
+    def __call__(self, sql: str, params: Sequence[Any], /) -> int:
+        """Execute one prepared statement and say how many rows it touched."""
+        ...
+
+
+Column = Callable[[Sequence[Any]], bytes]
+_CASTS: dict[Column, str] = {bigints: "bigint[]", byteas: "bytea[]", texts: "text[]"}
+
+
+class _Bulk:
+    """A statement over `unnest` of one array per column."""
+
+    def __init__(self, sql: str, **columns: Column) -> None:
+        arrays = ", ".join(f"${n}::{_CASTS[kind]}" for n, kind in enumerate(columns.values(), 1))
+        self.sql = sql.format(rows=f"unnest({arrays}) AS n({', '.join(columns)})", columns=", ".join(columns))
+        self._kinds = tuple(columns.values())
+
+    def __call__(self, run: Run, rows: Iterable[tuple[Any, ...]]) -> int:
+        columns = list(zip(*rows, strict=True))
+        if not columns:
+            return 0
+        return run(self.sql, [kind(column) for kind, column in zip(self._kinds, columns, strict=True)])
+
+
+def _insert(table: str, **columns: Column) -> _Bulk:
+    return _Bulk(f"INSERT INTO {table} ({{columns}}) SELECT * FROM {{rows}}", **columns)
+
+
+def _keep(table: str, **columns: Column) -> _Bulk:
+    """Insert what is not there; the content is addressed by its key, so what is there is the same."""
+    return _Bulk(
+        f"INSERT INTO {table} ({{columns}}) SELECT * FROM {{rows}} ON CONFLICT DO NOTHING", **columns
+    )
+
+
+def _put(table: str, key: str, **columns: Column) -> _Bulk:
+    """Insert or replace."""
+    changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in columns if name not in key.split(", "))
+    sql = f"INSERT INTO {table} ({{columns}}) SELECT * FROM {{rows}} ON CONFLICT ({key}) DO UPDATE SET {changes}"
+    return _Bulk(sql, **columns)
+
+
+def _drop(table: str, **key: Column) -> _Bulk:
+    where = " AND ".join(f"t.{name} = n.{name}" for name in key)
+    return _Bulk(f"DELETE FROM {table} AS t USING {{rows}} WHERE {where}", **key)
+
+
+_STEP = {
+    "status": bigints, "version": bigints, "digest": byteas, "snapshot": bigints, "logs": bigints, "run": bigints,
+    "updated_at": bigints, "started_at": bigints, "ended_at": bigints, "jobs_done": bigints,
+    "jobs_total": bigints, "summary": byteas,
+}  # fmt: skip
+new_headers = _insert(
+    "executions", id=byteas, tenant=texts, workflow=texts, workflow_version=bigints, definition=byteas,
+    created_at=bigints, **_STEP,
+)  # fmt: skip
+# Another engine may have written log lines or a snapshot without an event, so without a new version. Whoever
+# missed that would number lines twice, or declare fresh parts to stand for an old version: it has to reload.
+headers = _Bulk(
+    f"UPDATE executions AS e SET {', '.join(f'{name} = n.{name}' for name in _STEP)} FROM {{rows}}"
+    " WHERE e.id = n.id AND e.version = n.expected AND e.logs <= n.logs"
+    " AND (e.snapshot <= n.snapshot OR n.snapshot = 0)",
+    id=byteas, expected=bigints, **_STEP,
+)  # fmt: skip
+history = _insert("history", execution=byteas, seq=bigints, at=bigints, body=byteas, digest=byteas)
+jobs_gone = _drop("jobs", execution=byteas, job=bigints)
+jobs = _put(
+    "jobs", "execution, job", execution=byteas, job=bigints, queue=texts, block=texts, since=bigints,
+    attempt=bigints, incarnation=texts, timeout=bigints,
+)  # fmt: skip
+agenda_gone = _drop("agenda", execution=byteas, item=texts)
+agenda = _put("agenda", "execution, item", execution=byteas, item=texts, due=bigints, request=byteas)
+logs = _insert(
+    "logs",
+    execution=byteas,
+    number=bigints,
+    at=bigints,
+    level=bigints,
+    step=texts,
+    job=bigints,
+    message=texts,
+)
+blobs = _keep("blobs", execution=byteas, digest=byteas, data=byteas)
+parts_gone = _drop("parts", execution=byteas)
+part_gone = _drop("parts", execution=byteas, part=texts)
+parts = _put("parts", "execution, part", execution=byteas, part=texts, data=byteas)
+definitions = _keep("definitions", digest=byteas, data=byteas)
+published = _insert(
+    "workflows", tenant=texts, name=texts, version=bigints, definition=byteas, published_at=bigints,
+    published_by=texts,
+)  # fmt: skip
+starts = _insert("starts", tenant=texts, key=texts, execution=byteas, content=byteas, at=bigints)
+blocks = _put("blocks", "name, version", name=texts, version=texts, offer=byteas, registered_at=bigints)
+workers = _put(
+    "workers", "name", name=texts, incarnation=texts, engine=texts, host=texts, pid=bigints, slots=bigints,
+    queues=texts, blocks=texts, registered_at=bigints, seen_at=bigints, lease=bigints, state=texts,
+)  # fmt: skip
+engines = _put("engines", "id", id=texts, name=texts, started_at=bigints, seen_at=bigints, address=texts)
+engines_gone = _drop("engines", id=texts)
+tokens = _put(
+    "tokens", "id", id=texts, hash=byteas, tenant=texts, name=texts, role=texts, created_at=bigints,
+    expires_at=bigints, is_revoked=bigints,
+)  # fmt: skip
+meta = _put("meta", "key", key=texts, value=byteas)
+
+
+def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> None:
+    """`expected` has the version of every execution this transaction has locked."""
+    _write_headers(run, batch.headers, expected)
+    if batch.history:
+        history(
+            run, [(to_key(row.execution), row.seq, row.at, row.body, row.digest) for row in batch.history]
+        )
+    if batch.jobs_gone:
+        jobs_gone(run, [(to_key(execution), job) for execution, job in batch.jobs_gone])
+    if batch.jobs:
+        jobs(run, _last([
+            (to_key(j.execution), j.job, j.queue, j.block, j.since, j.attempt, j.incarnation, j.timeout)
+            for j in batch.jobs
+        ], 2))  # fmt: skip
+    if batch.agenda_gone:
+        agenda_gone(run, [(to_key(execution), item) for execution, item in batch.agenda_gone])
+    if batch.agenda:
+        agenda(run, _last([(to_key(a.execution), a.item, a.due, pack(a.request)) for a in batch.agenda], 2))
+    if batch.logs:
+        logs(run, [
+            (to_key(g.execution), g.number, g.at, int(g.line.level), g.line.step, g.line.job, g.line.message)
+            for g in batch.logs
+        ])  # fmt: skip
+    if batch.blobs:
+        blobs(run, [(to_key(execution), digest, data) for execution, digest, data in batch.blobs])
+    if batch.parts or batch.parts_gone:
+        parts_gone(run, [(to_key(execution),) for execution in batch.parts_gone])
+        part_gone(run, [(to_key(execution), part) for execution, part, data in batch.parts if not data])
+        filled = [(to_key(execution), part, data) for execution, part, data in batch.parts if data]
+        parts(run, _last(filled, 2))
+    _write_rare(run, batch, now)
+
+
+def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int]) -> None:
+    new_headers(run, sorted(
+        (
+            to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, h.created_at, h.status, h.version,
+            h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at, h.ended_at, h.jobs_done, h.jobs_total,
+            h.summary,
+        )
+        for h in changed if h.is_new
+    ))  # fmt: skip
+    old = [h for h in changed if not h.is_new]
+    assert all(h.id in expected for h in old), "an execution was changed without having been locked"
+    touched = headers(run, [
+        (
+            to_key(h.id), expected[h.id], h.status, h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at,
+            h.started_at, h.ended_at, h.jobs_done, h.jobs_total, h.summary,
+        )
+        for h in old
+    ])  # fmt: skip
+    if touched != len(old):
+        raise Conflict(f"{len(old) - touched} of {len(old)} executions are not as they were decided upon")
+
+
+def _write_rare(run: Run, batch: Batch, now: int) -> None:
+    """Everything that is not written on every step."""
+    definitions(run, sorted(batch.definitions))
+    published(run, sorted(
+        (w.tenant, w.name, w.version, w.definition, w.published_at, w.published_by) for w in batch.published
+    ))  # fmt: skip
+    starts(run, sorted((s.tenant, s.key, to_key(s.execution), s.content, s.at) for s in batch.starts))
+    blocks(run, _last([(b.name, b.version, pack(b), now) for b in batch.blocks], 2))
+    workers(run, _last([
+        (
+            w.name, w.incarnation, w.engine, w.host, w.pid, w.slots, "\n".join(w.queues), "\n".join(w.blocks),
+            w.registered_at, w.seen_at, w.lease, w.state,
+        )
+        for w in batch.workers
+    ], 1))  # fmt: skip
+    engines(run, _last([(e.id, e.name, e.started_at, e.seen_at, e.address) for e in batch.engines], 1))
+    engines_gone(run, sorted((id,) for id in batch.engines_gone))
+    tokens(run, _last([
+        (t.id, t.hash, t.tenant, t.name, t.role, t.created_at, t.expires_at, int(t.is_revoked)) for t in batch.tokens
+    ], 1))  # fmt: skip
+    meta(run, _last(list(batch.meta.items()), 1))
+
+
+def _last(rows: list[tuple[Any, ...]], width: int) -> list[tuple[Any, ...]]:
+    """The last row of each key (the first `width` columns), in the order of the keys: PostgreSQL refuses to
+    write one row twice in one statement."""
+    last = {row[:width]: row for row in rows}
+    return [last[key] for key in sorted(last)]

@@ -1,0 +1,170 @@
+"""One batch as SQLite statements, inside the transaction that is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import apsw
+
+from holdfast.core.codec import pack
+from holdfast.core.errors import Conflict
+from holdfast.core.ids import to_key
+
+from .queries import bindable, storable
+from .records import Batch
+
+
+def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, int]) -> None:
+    many = db.executemany
+    if batch.headers:
+        new = [
+            (
+                to_key(h.id), storable(h.tenant), storable(h.workflow), h.workflow_version, h.definition,
+                int(h.status), h.version,
+                h.digest, h.snapshot, h.logs, h.run, h.created_at, h.updated_at, h.started_at, h.ended_at,
+                h.jobs_done, h.jobs_total, h.summary,
+            )
+            for h in batch.headers if h.is_new
+        ]  # fmt: skip
+        if new:
+            many("INSERT INTO executions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", new)
+        old = [h for h in batch.headers if not h.is_new]
+        assert all(h.id in expected for h in old), "an execution was changed without having been locked"
+        changed = [
+            (
+                int(h.status), h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at,
+                h.ended_at, h.jobs_done, h.jobs_total, h.summary, to_key(h.id), expected[h.id],
+            )
+            for h in old
+        ]  # fmt: skip
+        if changed:
+            before = db.total_changes()
+            many(
+                "UPDATE executions SET status=?, version=?, digest=?, snapshot=?, logs=?, run=?, updated_at=?,"
+                " started_at=?, ended_at=?, jobs_done=?, jobs_total=?, summary=? WHERE id=? AND version=?",
+                changed,
+            )
+            if (missed := len(changed) - (db.total_changes() - before)) != 0:
+                raise Conflict(f"{missed} of {len(changed)} executions are not as they were decided upon")
+    if batch.history:
+        many(
+            "INSERT INTO history VALUES (?,?,?,?,?)",
+            [(to_key(row.execution), row.seq, row.at, row.body, row.digest) for row in batch.history],
+        )
+    if batch.jobs_gone:
+        many(
+            "DELETE FROM jobs WHERE execution=? AND job=?",
+            [(to_key(execution), job) for execution, job in batch.jobs_gone],
+        )
+    if batch.jobs:
+        many(
+            "INSERT OR REPLACE INTO jobs VALUES (?,?,?,?,?,?,?,?)",
+            [
+                (
+                    to_key(j.execution),
+                    j.job,
+                    storable(j.queue),
+                    storable(j.block),
+                    j.since,
+                    j.attempt,
+                    storable(j.incarnation),
+                    j.timeout,
+                )
+                for j in batch.jobs
+            ],  # fmt: skip
+        )
+    if batch.agenda_gone:
+        many(
+            "DELETE FROM agenda WHERE execution=? AND item=?",
+            [(to_key(execution), storable(item)) for execution, item in batch.agenda_gone],
+        )
+    if batch.agenda:
+        many(
+            "INSERT OR REPLACE INTO agenda VALUES (?,?,?,?)",
+            [(to_key(a.execution), storable(a.item), a.due, pack(a.request)) for a in batch.agenda],
+        )
+    if batch.logs:
+        many(
+            "INSERT INTO logs VALUES (?,?,?,?,?,?,?)",
+            [
+                (
+                    to_key(g.execution),
+                    g.number,
+                    g.at,
+                    int(g.line.level),
+                    storable(g.line.step),
+                    g.line.job,
+                    storable(g.line.message),
+                )
+                for g in batch.logs
+            ],  # fmt: skip
+        )
+    if batch.blobs:
+        many(
+            "INSERT OR IGNORE INTO blobs VALUES (?,?,?)",
+            [(to_key(execution), digest, data) for execution, digest, data in batch.blobs],
+        )
+    if batch.parts or batch.parts_gone:
+        many("DELETE FROM parts WHERE execution=?", [(to_key(execution),) for execution in batch.parts_gone])
+        empty = [(to_key(execution), storable(part)) for execution, part, data in batch.parts if not data]
+        many("DELETE FROM parts WHERE execution=? AND part=?", empty)
+        filled = [(to_key(execution), storable(part), data) for execution, part, data in batch.parts if data]
+        many("INSERT OR REPLACE INTO parts VALUES (?,?,?)", filled)
+    _write_rare(db, batch, now)
+
+
+def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
+    """Everything that is not written on every step."""
+
+    def many(sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        db.executemany(sql, [bindable(row) for row in rows])
+
+    if batch.definitions:
+        many("INSERT OR IGNORE INTO definitions VALUES (?,?)", batch.definitions)
+    if batch.published:
+        many(
+            "INSERT INTO workflows VALUES (?,?,?,?,?,?)",
+            [
+                (w.tenant, w.name, w.version, w.definition, w.published_at, w.published_by)
+                for w in batch.published
+            ],
+        )
+    if batch.starts:
+        many(
+            "INSERT INTO starts VALUES (?,?,?,?,?)",
+            [(s.tenant, s.key, to_key(s.execution), s.content, s.at) for s in batch.starts],
+        )
+    if batch.blocks:
+        many(
+            "INSERT OR REPLACE INTO blocks VALUES (?,?,?,?)",
+            [(b.name, b.version, pack(b), now) for b in batch.blocks],
+        )
+    if batch.workers:
+        many(
+            "INSERT OR REPLACE INTO workers VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+            [
+                (
+                    w.name, w.incarnation, w.engine, w.host, w.pid, w.slots, "\n".join(w.queues),
+                    "\n".join(w.blocks), w.registered_at, w.seen_at, w.lease, w.state,
+                )
+                for w in batch.workers
+            ],
+        )  # fmt: skip
+    if batch.engines:
+        many(
+            "INSERT OR REPLACE INTO engines VALUES (?,?,?,?,?)",
+            [(e.id, e.name, e.started_at, e.seen_at, e.address) for e in batch.engines],
+        )
+    if batch.engines_gone:
+        many("DELETE FROM engines WHERE id=?", [(id,) for id in batch.engines_gone])
+    if batch.tokens:
+        many(
+            "INSERT OR REPLACE INTO tokens VALUES (?,?,?,?,?,?,?,?)",
+            [
+                (t.id, t.hash, t.tenant, t.name, t.role, t.created_at, t.expires_at, int(t.is_revoked))
+                for t in batch.tokens
+            ],
+        )
+    if batch.meta:
+        many("INSERT OR REPLACE INTO meta VALUES (?,?)", batch.meta.items())

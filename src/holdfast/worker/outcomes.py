@@ -1,0 +1,183 @@
+"""What became of an attempt, as an `Outcome`: from a value, an exception, a timeout, a death.
+
+Pure: it starts and stops nothing. It says only what is known about the effect; None leaves the engine to
+infer it from what the block declared.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from typing import Any
+
+import msgspec
+
+from holdfast.blocks import Failed, RetryLater, Unchanged
+from holdfast.blocks.parameters import encode
+from holdfast.core.errors import PayloadTooLarge
+from holdfast.core.model import PAYLOAD_LIMIT, Effect, Failure
+from holdfast.transport.messages import Outcome, Parcel
+
+TRACEBACK_LIMIT = 4096
+MESSAGE_LIMIT = 4096
+#: kind of the failure that stands in for an outcome the engine would not take
+REFUSED = "result-refused"
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def succeeded(parcel: Parcel, value: Any) -> tuple[Outcome, int]:
+    """The outcome of a block that returned, and the encoded size of its value."""
+    effect: Effect | None = None
+    if type(value) is Unchanged:
+        value, effect = value.value, Effect.NONE
+    try:
+        value, size = encode(value)
+    except Exception as error:
+        # It did run, so the effect stays open; running it again would not make the value fit.
+        kind = type(value).__name__
+        message = f"block `{parcel.block}` returned a {kind} that cannot be sent: {_text(error)}"
+        return _failed(parcel, Failure("result-not-sendable", message, type=kind), permanent=True), 0
+    if size > PAYLOAD_LIMIT:
+        message = (
+            f"block `{parcel.block}` returned {size} bytes encoded; the limit is {PAYLOAD_LIMIT}. "
+            "Return a reference to where the data is"
+        )
+        failure = Failure("result-too-large", message, PayloadTooLarge.code, details={"size": size})
+        return _failed(parcel, failure, permanent=True), 0
+    return Outcome(parcel.execution, parcel.job, parcel.attempt, parcel.token, value, effect=effect), size
+
+
+def raised(parcel: Parcel, error: BaseException) -> Outcome:
+    """The outcome of a block that raised something other than `Cancelled`."""
+    if isinstance(error, RetryLater):
+        return Outcome(
+            parcel.execution,
+            parcel.job,
+            parcel.attempt,
+            parcel.token,
+            retry_after=round(error.after * 1_000_000),
+        )
+    said = error.message if isinstance(error, Failed) else _text(error)
+    failure = Failure(
+        "block-error",
+        _clean(said, MESSAGE_LIMIT) or type(error).__name__,
+        type=type(error).__name__,
+        traceback=_traceback(error),
+        details=_details(error.details) if isinstance(error, Failed) else None,
+    )
+    if isinstance(error, Failed):
+        return _failed(parcel, failure, permanent=error.permanent, effect=error.effect)
+    return _failed(parcel, failure)
+
+
+def invalid_input(parcel: Parcel, problems: str) -> Outcome:
+    failure = Failure("invalid-input", f"block `{parcel.block}`: {problems}")
+    return _failed(parcel, failure, permanent=True, effect=Effect.NONE)
+
+
+def unknown_block(parcel: Parcel) -> Outcome:
+    message = f"this worker has no block `{parcel.block}`"
+    return _failed(parcel, Failure("unknown-block", message), permanent=True, effect=Effect.NONE)
+
+
+def not_begun(parcel: Parcel, kind: str, message: str) -> Outcome:
+    """Failed before the block was called: whatever it would have done, it did not."""
+    return _failed(parcel, Failure(kind, message), effect=Effect.NONE)
+
+
+def timed_out(parcel: Parcel, limit: int, *, still_running: bool = False) -> Outcome:
+    message = f"block `{parcel.block}` did not end within {limit / 1_000_000:g} s"
+    if still_running:
+        message += "; it was told to stop and did not, so it may still be running"
+    return _failed(parcel, Failure("timeout", message))
+
+
+def cancelled(parcel: Parcel, reason: str, *, effect: Effect | None = None) -> Outcome:
+    return Outcome(
+        parcel.execution,
+        parcel.job,
+        parcel.attempt,
+        parcel.token,
+        failure=Failure("cancelled", reason or "cancelled"),
+        effect=effect,
+        is_cancelled=True,
+    )
+
+
+def handed_back(parcel: Parcel) -> Outcome:
+    """An attempt that a worker about to leave never began; another may have it at once."""
+    return Outcome(
+        parcel.execution, parcel.job, parcel.attempt, parcel.token, effect=Effect.NONE, retry_after=0
+    )
+
+
+def process_died(parcel: Parcel, code: int | None, *, has_begun: bool) -> Outcome:
+    if code is None:
+        how = "closed its connection"
+    elif code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        how = f"was killed by {name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
+    else:
+        how = f"ended with exit code {code}"
+    failure = Failure("process-died", f"the process that ran block `{parcel.block}` {how}", details=code)
+    return _failed(parcel, failure, effect=None if has_begun else Effect.NONE)
+
+
+def too_large_to_send(outcome: Outcome, reason: str) -> Outcome:
+    """Stands in for an outcome the engine would not take, so that it is not sent for ever."""
+    failure = Failure(REFUSED, f"the engine refused the result: {reason}", PayloadTooLarge.code)
+    return msgspec.structs.replace(outcome, value=None, failure=failure, is_permanent=True, logs=[])
+
+
+def _failed(
+    parcel: Parcel, failure: Failure, *, permanent: bool = False, effect: Effect | None = None
+) -> Outcome:
+    return Outcome(
+        parcel.execution,
+        parcel.job,
+        parcel.attempt,
+        parcel.token,
+        failure=failure,
+        effect=effect,
+        is_permanent=permanent,
+    )
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return f"<{type(error).__name__} that cannot be shown>"
+
+
+def _clean(text: str, limit: int) -> str:
+    """Text that can be encoded, and no more of it than is useful: its beginning and its end."""
+    text = text.encode(errors="replace").decode()
+    if len(text) <= limit:
+        return text
+    head = limit // 4
+    return text[:head] + "\n...\n" + text[head + 5 - limit :]
+
+
+def _details(details: Any) -> Any:
+    try:
+        plain, size = encode(details)
+    except Exception:
+        return repr(details)[:MESSAGE_LIMIT]
+    return plain if size <= PAYLOAD_LIMIT else f"<{size} bytes, over the limit>"
+
+
+def _traceback(error: BaseException) -> str:
+    """The traceback without the worker's own frames, so that it begins in the block."""
+    try:
+        whole = traceback.TracebackException.from_exception(error)
+        part: traceback.TracebackException | None = whole
+        while part is not None:
+            frames = [frame for frame in part.stack if not frame.filename.startswith(_HERE)]
+            part.stack = traceback.StackSummary.from_list(frames)
+            part = part.__cause__ or part.__context__
+        return _clean("".join(whole.format()), TRACEBACK_LIMIT)
+    except Exception:
+        return ""
