@@ -115,9 +115,7 @@ class Embedded:
         self.worker: Worker | None = None
         if with_worker:
             name = worker_name or f"{engine_name or 'embedded'}"
-            self.worker = Worker(
-                LocalLink(self.engine), registry, name, slots, queues, processes=processes
-            )
+            self.worker = Worker(LocalLink(self.engine), registry, name, slots, queues, processes=processes)
 
     def __enter__(self) -> Self:
         self.open()

@@ -95,7 +95,7 @@ def test_a_block_can_be_called_as_the_function_it_is() -> None:
         return a + b
 
     assert add(1) == 2
-    assert add.__name__ == "add"
+    assert add.function.__name__ == "add"
     with pytest.raises(AttributeError, match="cannot be changed"):
         add.name = "other"
 

@@ -44,7 +44,8 @@ def test_the_built_in_blocks_are_always_there() -> None:
     for name in ("shell", "http", "test.noop", "test.witness"):
         found = registry.get(name)
         assert found is not None
-        assert not (found.offer.pure or found.offer.idempotent)
+        assert not found.offer.pure
+        assert not found.offer.idempotent
     assert len(registry.offers()) == len(registry)
 
 

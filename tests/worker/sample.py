@@ -162,3 +162,9 @@ def prints() -> str:
 @block(isolation="thread")
 def deaf() -> None:
     time.sleep(1)
+
+
+@block
+async def talks_then_waits(ctx: Context, seconds: float) -> None:
+    _talk(ctx)
+    await asyncio.sleep(seconds)

@@ -71,6 +71,7 @@ class FakeLink:
         self._cancels: list[CancelNotice] = []
         self._answers: dict[int, Answer] = {}
         self._news = asyncio.Event()
+        self._accepts = asyncio.Event()
 
     def give(self, *jobs: Parcel) -> None:
         self._jobs += jobs
@@ -96,6 +97,7 @@ class FakeLink:
                 key = (outcome.execution, outcome.job, outcome.attempt)
                 assert key not in self.accepted, f"{key} was accepted before"
                 self.accepted[key] = outcome
+            self._accepts.set()
             if not exchange.outcomes and exchange.wait and not self._jobs and not self._cancels:
                 self._news.clear()
                 try:
@@ -116,7 +118,8 @@ class FakeLink:
     async def outcome(self, job: int, attempt: int = 1, seconds: float = 15) -> Outcome:
         async with asyncio.timeout(seconds):
             while ("x1", job, attempt) not in self.accepted:
-                await asyncio.sleep(0.005)
+                self._accepts.clear()
+                await self._accepts.wait()
         return self.accepted[("x1", job, attempt)]
 
 

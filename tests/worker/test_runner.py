@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +234,7 @@ def test_a_child_that_dies_is_replaced(registry: Registry) -> None:
     run(main())
 
 
-def test_what_a_child_prints_stays_off_standard_output(
-    registry: Registry, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_child_prints_stays_off_standard_output(registry: Registry, capfd: pytest.CaptureFixture[str]) -> None:
     assert once(registry, "prints").value == "printed"
     captured = capfd.readouterr()
     assert captured.out == ""
@@ -290,6 +290,50 @@ def test_a_cancelled_child_may_clean_up(registry: Registry, tmp_path: Path) -> N
     run(main())
 
 
+def test_a_killed_worker_leaves_no_child_nor_grandchild(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys\n"
+        "from holdfast.blocks import Registry\n"
+        "from tests.worker.support import bench, parcel\n"
+        "async def main():\n"
+        "    registry = Registry()\n"
+        "    registry.discover(['tests.worker.sample'])\n"
+        "    async with bench(registry) as b:\n"
+        "        await b.run(parcel('waits-process', {'path': sys.argv[1], 'ignore': True}))\n"
+        "asyncio.run(main())\n"
+    )
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    pids = tmp_path / "pids"
+    worker = subprocess.Popen([sys.executable, "-c", script, str(pids)], env={**os.environ, "PYTHONPATH": path})
+    _until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    worker.kill()
+    worker.wait()
+    found = [int(pid) for pid in pids.read_text().split()]
+    _until(lambda: not any(_is_alive(pid) for pid in found))
+
+
+def test_a_block_of_the_main_script_runs_in_a_child(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import asyncio\n"
+        "from holdfast.blocks import Registry, block\n"
+        "@block\n"
+        "def twice(n: int) -> int:\n"
+        "    return 2 * n\n"
+        "async def main():\n"
+        "    from tests.worker.support import bench, parcel\n"
+        "    async with bench(Registry([twice])) as b:\n"
+        "        print((await b.run(parcel('twice', {'n': 21}))).value)\n"
+        "if __name__ == '__main__':\n"
+        "    asyncio.run(main())\n"
+    )
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert (done.stdout, done.returncode) == ("42\n", 0), done.stderr
+
+
 def test_an_attempt_that_waits_for_a_process_was_not_begun(registry: Registry, tmp_path: Path) -> None:
     async def main() -> None:
         async with bench(registry, processes=1) as b:
@@ -324,16 +368,22 @@ def test_a_child_that_cannot_import_the_blocks_says_so(tmp_path: Path) -> None:
 
 
 async def _exists(path: Path) -> None:
-    async with asyncio.timeout(10):
-        while not path.exists():
-            await asyncio.sleep(0.01)
+    await asyncio.to_thread(_until, path.exists)
 
 
 async def _pids(path: Path) -> list[int]:
-    async with asyncio.timeout(10):
-        while not path.exists() or len(path.read_text().split()) < 2:
-            await asyncio.sleep(0.01)
-    return [int(pid) for pid in path.read_text().split()]
+    def read() -> list[int]:
+        _until(lambda: path.exists() and len(path.read_text().split()) == 2)
+        return [int(pid) for pid in path.read_text().split()]
+
+    return await asyncio.to_thread(read)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def _is_alive(pid: int) -> bool:

@@ -113,9 +113,7 @@ def block(
     def declare(function: Callable[..., Any]) -> Block[..., Any]:
         shown = name if name is not None else getattr(function, "__name__", repr(function)).strip("_").replace("_", "-")
         try:
-            return _declare(
-                function, shown, version, pure, idempotent, timeout, retry, isolation, description, names
-            )
+            return _declare(function, shown, version, pure, idempotent, timeout, retry, isolation, description, names)
         except BadSignature as error:
             raise _bad(function, f"block `{shown}`: {error}") from None
 

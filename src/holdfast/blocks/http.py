@@ -81,9 +81,7 @@ def http_request(
     return result
 
 
-def _address(
-    endpoint: str, query: dict[str, Any] | None, timeout: float
-) -> tuple[http.client.HTTPConnection, str]:
+def _address(endpoint: str, query: dict[str, Any] | None, timeout: float) -> tuple[http.client.HTTPConnection, str]:
     if "://" not in endpoint:
         endpoint = f"https://{endpoint}"
     try:

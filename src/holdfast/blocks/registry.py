@@ -162,9 +162,7 @@ def _not_imported(name: str, error: BaseException) -> BlockModule:
     help_text = ""
     if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
         help_text = "give a path to a .py file, or run where the module can be imported"
-    problem = Problem(
-        code=BlockModule.code, message=what, file=file, line=line, source=source, help=help_text
-    )
+    problem = Problem(code=BlockModule.code, message=what, file=file, line=line, source=source, help=help_text)
     tail = f"; {help_text}" if help_text else ""
     return BlockModule(f"cannot import `{name}`: {what}{at}{tail}", (problem,))
 

@@ -57,16 +57,18 @@ async def shell(
             given.write(stdin.encode())
             given.seek(0)
         source = given if stdin is not None else None
-        process = _start(arguments, _environment(env, ctx), cwd, source, out, err)
-        trees.guard.watch(process.pid)
+        mark = trees.new_mark()
+        trees.guard.watch(mark)
         try:
-            await _wait(process, (out, err), output_max_size)
-        except BaseException:
-            # Shielded: a second cancel must not leave the tree half killed.
-            await asyncio.shield(asyncio.ensure_future(trees.end(process)))
-            raise
+            process = _start(arguments, {**_environment(env, ctx), trees.MARK: mark}, cwd, source, out, err)
+            try:
+                await _wait(process, (out, err), output_max_size)
+            except BaseException:
+                # Shielded: a second cancel must not leave the tree half killed.
+                await asyncio.shield(asyncio.ensure_future(trees.end(process, mark)))
+                raise
         finally:
-            trees.guard.release(process.pid)
+            trees.guard.release(mark)
         # Killed by signal n is 128 + n, as shells say it; whether sh itself or its child was hit varies.
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
         result: dict[str, Any] = {
@@ -164,9 +166,7 @@ def _shorten(file: IO[bytes], keep: int) -> None:
     # A hole leaves offsets alone; to truncate could lose what is written between our two system calls.
     libc = ctypes.CDLL(None, use_errno=True)
     hole = getattr(libc, "fallocate", None)
-    if hole is None or hole(
-        file.fileno(), _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_longlong(0), ctypes.c_longlong(length)
-    ):
+    if hole is None or hole(file.fileno(), _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_longlong(0), ctypes.c_longlong(length)):
         os.ftruncate(file.fileno(), 0)
 
 

@@ -1,8 +1,8 @@
 """Process trees: who belongs to one, how to end all of it, and a guard that does so if we are killed.
 
-A tree is a process, its session and process group, and all their descendants, as far as /proc tells; a
-double fork into another session escapes once its parent is gone (cgroups are a later rung). This file is
-also run as a script, by the guard, so it imports the standard library only.
+A tree is a process, its session and process group, everything that inherited its mark in the environment,
+and all their descendants, as far as /proc tells (cgroups are a later rung). This file is also run as a
+script, by the guard, so it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ import sys
 import threading
 import time
 
+#: environment variable that marks what we start; it survives a double fork into another session
+MARK = "HOLDFAST_TREE"
 #: seconds between SIGTERM and SIGKILL
 GRACE = 5.0
 #: the same for trees whose worker is gone: another one may soon be given the same job
 ORPHAN_GRACE = 1.0
 #: seconds after which the guard leaves what cannot be killed (stuck in the kernel) to the operator
 GIVE_UP = 60.0
+
+
+def new_mark() -> str:
+    return os.urandom(8).hex()
 
 
 def _table() -> dict[int, tuple[int, int, int, str]]:
@@ -33,10 +39,8 @@ def _table() -> dict[int, tuple[int, int, int, str]]:
     for entry in entries:
         if not entry.isdigit():
             continue
-        try:
-            with open(f"/proc/{entry}/stat", "rb") as file:
-                text = file.read()
-        except OSError:
+        text = _read(f"/proc/{entry}/stat")
+        if not text:
             continue  # gone meanwhile
         # The command stands in brackets and may itself hold blanks and brackets.
         state, parent, group, session = text[text.rindex(b")") + 2 :].split(None, 4)[:4]
@@ -44,10 +48,23 @@ def _table() -> dict[int, tuple[int, int, int, str]]:
     return table
 
 
-def members(root: int) -> set[int]:
-    """Living processes (no zombies) of the tree under `root`, itself included."""
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def members(root: int, mark: str = "") -> set[int]:
+    """Living processes (no zombies) of the tree under `root`, itself included; 0 if only the mark is known."""
     table = _table()
-    found = {pid for pid, (_, group, session, _) in table.items() if pid == root or root in (group, session)}
+    sought = f"{MARK}={mark}".encode()
+    found = {
+        pid
+        for pid, (_, group, session, _) in table.items()
+        if (root and root in (pid, group, session)) or (mark and sought in _read(f"/proc/{pid}/environ"))
+    }
     children: dict[int, list[int]] = {}
     for pid, (parent, _, _, _) in table.items():
         children.setdefault(parent, []).append(pid)
@@ -69,44 +86,38 @@ def send(pid: int, number: int, *, group: bool = False) -> bool:
     return True
 
 
-def strike(root: int, number: int) -> None:
+def strike(root: int, mark: str, number: int) -> None:
     """Signal the whole tree, descendants first.
 
     The root goes last: while it lives, descendants that lost their parent may still be found below it.
     """
-    for pid in sorted(members(root) - {root}, reverse=True):
+    for pid in sorted(members(root, mark) - {root}, reverse=True):
         send(pid, number)
-    if not send(root, number, group=True):
+    if root and not send(root, number, group=True):
         send(root, number)
 
 
-def is_gone(root: int) -> bool:
+def is_gone(root: int, mark: str) -> bool:
     """Nobody of the tree is left. Zombies count as gone: they run nothing."""
     if os.path.isdir("/proc/self"):
-        return not members(root)
-    try:
-        os.killpg(root, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+        return not members(root, mark)
+    return not root or not send(root, 0, group=True)
 
 
-async def end(process: subprocess.Popen[bytes]) -> None:
+async def end(process: subprocess.Popen[bytes], mark: str) -> None:
     """SIGTERM to the whole tree of a process we started, five seconds, SIGKILL, until nobody is left."""
     import asyncio  # not at the top: the guard does without, and starts five times as fast
 
-    strike(process.pid, signal.SIGTERM)
+    strike(process.pid, mark, signal.SIGTERM)
     deadline = time.monotonic() + GRACE
     pause = 0.005
     while True:
         process.poll()
-        if is_gone(process.pid):
+        if is_gone(process.pid, mark):
             process.wait()  # a zombie counts as gone; this reaps it, at once
             return
         if time.monotonic() > deadline:
-            strike(process.pid, signal.SIGKILL)
+            strike(process.pid, mark, signal.SIGKILL)
         await asyncio.sleep(pause)
         pause = min(pause * 2, 0.1)
 
@@ -114,7 +125,7 @@ async def end(process: subprocess.Popen[bytes]) -> None:
 class Guard:
     """A small process that outlives a `kill -9` of ours and ends the trees we had started.
 
-    Its standard input is a pipe from us: `+pid` and `-pid` lines, then end of file when we are gone,
+    Its standard input is a pipe from us: `+mark` and `-mark` lines, then end of file when we are gone,
     however that came about. (PR_SET_PDEATHSIG would reach one process of a tree, and fires when a mere
     thread of ours ends.)
     """
@@ -122,25 +133,23 @@ class Guard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._watched: set[int] = set()
+        self._watched: set[str] = set()
 
-    def watch(self, pid: int) -> None:
-        # The window between the start of a process and this line is the only one in which it can be orphaned.
-        with self._lock:
-            self._watched.add(pid)
-            self._say(f"+{pid}\n")
+    def watch(self, mark: str) -> None:
+        """Call it before the process is started: then there is no moment in which it could be orphaned.
 
-    def release(self, pid: int) -> None:
+        (A child that has not yet come to its exec holds our end of the pipe open, so the end of file comes
+        only when the mark can be seen.)
+        """
         with self._lock:
-            self._watched.discard(pid)
+            self._watched.add(mark)
+            self._say(f"+{mark}\n")
+
+    def release(self, mark: str) -> None:
+        with self._lock:
+            self._watched.discard(mark)
             if self._process is not None:
-                self._say(f"-{pid}\n")
-
-    def start(self) -> None:
-        """Start it before it is needed; otherwise the first `watch` does."""
-        with self._lock:
-            if self._process is None:
-                self._process = self._begin()
+                self._say(f"-{mark}\n")
 
     def close(self) -> None:
         with self._lock:
@@ -156,7 +165,7 @@ class Guard:
         for _ in range(2):
             if self._process is None:
                 self._process = self._begin()
-                line = "".join(f"+{pid}\n" for pid in self._watched)
+                line = "".join(f"+{mark}\n" for mark in self._watched)
             assert self._process.stdin is not None
             try:
                 self._process.stdin.write(line.encode())
@@ -185,23 +194,23 @@ def _stand_guard() -> None:
     """What the guard process does."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    watched: set[int] = set()
-    for line in sys.stdin.buffer:
-        pid = int(line[1:])
-        if line[:1] == b"+":
-            watched.add(pid)
+    watched: set[str] = set()
+    for line in sys.stdin:
+        mark = line[1:].strip()
+        if line[0] == "+":
+            watched.add(mark)
         else:
-            watched.discard(pid)
-    for pid in watched:
-        strike(pid, signal.SIGTERM)
+            watched.discard(mark)
+    for mark in watched:
+        strike(0, mark, signal.SIGTERM)
     began = time.monotonic()
-    while watched := {pid for pid in watched if not is_gone(pid)}:
+    while watched := {mark for mark in watched if not is_gone(0, mark)}:
         waited = time.monotonic() - began
         if waited > GIVE_UP:
             return
         if waited > ORPHAN_GRACE:
-            for pid in watched:
-                strike(pid, signal.SIGKILL)
+            for mark in watched:
+                strike(0, mark, signal.SIGKILL)
         time.sleep(0.05)
 
 

@@ -1,0 +1,1 @@
+"""The command line: one module per family of commands, imported when one of them is called."""

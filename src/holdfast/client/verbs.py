@@ -36,7 +36,7 @@ class Verbs(Protocol):
 
     def show(self, id: str) -> ExecutionView: ...
 
-    def list(
+    def executions(
         self, *, statuses: tuple[str, ...] = (), workflow: str = "", before: str = "", limit: int = 50
     ) -> list[ExecutionView]: ...
 

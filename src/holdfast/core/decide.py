@@ -114,6 +114,7 @@ class _Transition:
         self.events: list[e.Event] = []
         self.next_job = state.next_job
         self.next_timer = state.next_timer
+        self.is_turn_open = state.is_turn_open
 
     def answer(self, request: r.Request) -> list[e.Event]:
         match request:
@@ -140,6 +141,7 @@ class _Transition:
             case r.TakeTurn(turn=turn):
                 if self.state.is_turn_open and self.state.turn == turn and self.state.status in MOVING:
                     self.events.append(e.TurnTaken(turn, is_open=False))
+                    self.is_turn_open = False
                     self.advance(p.TurnGranted())
             case r.SendSignal():
                 self._signal(request)
@@ -257,9 +259,7 @@ class _Transition:
     # --- signals and stopping ----------------------------------------------------------------------
     def _signal(self, request: r.SendSignal) -> None:
         if not may("signal", self.state.status):
-            raise ExecutionEnded(
-                f"execution {self.state.id} is {self.state.status.name}; it takes no more signals"
-            )
+            raise ExecutionEnded(f"execution {self.state.id} is {self.state.status.name}; it takes no more signals")
         if request.key and request.key in self.state.signal_keys:
             return
         self.events.append(e.SignalReceived(request.name, request.value, request.actor, request.key))
@@ -270,9 +270,7 @@ class _Transition:
         if self.state.status is Status.CANCELLING:
             return
         if not may("cancel", self.state.status):
-            raise WrongStatus(
-                f"execution {self.state.id} is {self.state.status.name}; it cannot be cancelled"
-            )
+            raise WrongStatus(f"execution {self.state.id} is {self.state.status.name}; it cannot be cancelled")
         self.events.append(e.CancelRequested(request.actor, request.reason))
         self._drop_waiting()
         self._settle()
@@ -310,7 +308,10 @@ class _Transition:
                 self.events.append(e.TimerSet(self.next_timer, lane, max(due, self.now)))
                 self.next_timer += 1
             case p.TakeAnotherTurn():
-                self.events.append(e.TurnTaken(self.state.turn + 1, is_open=True))
+                # One turn is enough for all lanes that wait for one.
+                if not self.is_turn_open:
+                    self.events.append(e.TurnTaken(self.state.turn + 1, is_open=True))
+                    self.is_turn_open = True
             case p.Complete(output=output):
                 self._drop_waiting()
                 self.events.append(e.ExecutionCompleted(self.reads.keep(self.state.id, output)))

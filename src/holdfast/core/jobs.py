@@ -29,9 +29,7 @@ class _Job(msgspec.Struct):
     ended_at: int = 0
 
 
-def fold_jobs(
-    history: Iterable[tuple[int, tuple[e.Event, ...]]], label: Callable[[int], str]
-) -> list[JobView]:
+def fold_jobs(history: Iterable[tuple[int, tuple[e.Event, ...]]], label: Callable[[int], str]) -> list[JobView]:
     """`history` yields (time, events) per transition."""
     jobs: dict[int, _Job] = {}
     specs: tuple[JobSpec, ...] = ()
@@ -48,11 +46,21 @@ def fold_jobs(
                     job.started_at = job.started_at or at
                 case e.JobSucceeded():
                     job = jobs[event.job]
-                    job.status, job.result, job.effect, job.ended_at = JobStatus.SUCCEEDED, event.result, event.effect, at
+                    job.status, job.result, job.effect, job.ended_at = (
+                        JobStatus.SUCCEEDED,
+                        event.result,
+                        event.effect,
+                        at,
+                    )
                     job.failure = None
                 case e.JobFailed():
                     job = jobs[event.job]
-                    job.status, job.failure, job.effect, job.ended_at = JobStatus.FAILED, event.failure, event.effect, at
+                    job.status, job.failure, job.effect, job.ended_at = (
+                        JobStatus.FAILED,
+                        event.failure,
+                        event.effect,
+                        at,
+                    )
                 case e.JobRescheduled():
                     job = jobs[event.job]
                     job.status, job.failure, job.effect = JobStatus.RESCHEDULED, event.failure, event.effect

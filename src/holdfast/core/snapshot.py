@@ -24,9 +24,7 @@ def head(state: State) -> bytes:
 def encode(state: State, parts: Iterable[str] | None = None) -> dict[str, bytes]:
     """The named parts (all of them by default), encoded. Empty bytes: that group has nothing in it."""
     if parts is None:
-        parts = [
-            f"{kind}/{i}" for kind in _GROUPED for i in sorted({k // GROUP for k in getattr(state, kind)})
-        ]
+        parts = [f"{kind}/{i}" for kind in _GROUPED for i in sorted({k // GROUP for k in getattr(state, kind)})]
     encoded = {"head": head(state)}
     for part in sorted(parts):
         kind, _, number = part.partition("/")

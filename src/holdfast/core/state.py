@@ -136,9 +136,7 @@ def apply(state: State, event: e.Event) -> None:
             state.jobs_done += 1
             _account(state, job, event.attempt, event.effect)
         case e.JobScheduled(job=id, lane=lane):
-            state.jobs[id] = Job(
-                id, lane, event.step, event.spec, event.input, event.visit, scheduled_at=state.at
-            )
+            state.jobs[id] = Job(id, lane, event.step, event.spec, event.input, event.visit, scheduled_at=state.at)
             state.touch_job(id)
             state.next_job = id + 1
             state.jobs_total += 1

@@ -371,9 +371,7 @@ class Turn:
             if session is None:
                 continue
             cached = self.touched[execution]
-            decided = decide(
-                cached.state, ClaimJob(job, session.name, session.incarnation), self.now, self.reads
-            )
+            decided = decide(cached.state, ClaimJob(job, session.name, session.incarnation), self.now, self.reads)
             assert not isinstance(decided, Need)
             if decided:
                 session.planned += 1

@@ -116,7 +116,7 @@ class Engine:
         input: Any = None,
         key: str = "",
         labels: dict[str, str] | None = None,
-        actor: Actor = Actor(),
+        actor: Actor,
         id: str = "",
         reply: Reply,
     ) -> None:
@@ -124,18 +124,14 @@ class Engine:
         self._admit()
         digest = blake2b(definition, digest_size=16).digest() if definition else b""
         ask = Ask(id or new_execution_id(), _PLACEHOLDER, reply)
-        ask.request = StartExecution(
-            ask.execution, spill(ask, input), workflow, digest, labels or {}, actor
-        )
+        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor)
         ask.definition, ask.program = definition, program
         if key:
             ask.key = key
             ask.content = blake2b(pack((workflow, digest, input, labels or {})), digest_size=16).digest()
         self._queue.put(ask)
 
-    def signal(
-        self, execution: str, name: str, value: Any, actor: Actor, reply: Reply, key: str = ""
-    ) -> None:
+    def signal(self, execution: str, name: str, value: Any, actor: Actor, reply: Reply, key: str = "") -> None:
         self._admit()
         ask = Ask(execution, _PLACEHOLDER, reply)
         ask.request = SendSignal(name, spill(ask, value), key, actor)

@@ -70,7 +70,10 @@ class Exchanges:
         if before is not None and before.incarnation != hello.incarnation:
             self._supersede(before.incarnation, hello.name)
             items += [
-                Ask(row.execution, LoseJob(row.job, row.attempt, "worker-lost", f"worker {hello.name} was restarted"))
+                Ask(
+                    row.execution,
+                    LoseJob(row.job, row.attempt, "worker-lost", f"worker {hello.name} was restarted"),
+                )
                 for row in old_claims
             ]
         items += self._attach(hello, now, is_local, claims)
@@ -150,9 +153,7 @@ class Exchanges:
         return [
             Ask(
                 execution,
-                LoseJob(
-                    job, held.attempt, "worker-lost", why, (execution, job) in unsent, held.details
-                ),
+                LoseJob(job, held.attempt, "worker-lost", why, (execution, job) in unsent, held.details),
             )
             for (execution, job), held in session.held.items()
         ]

@@ -33,7 +33,8 @@ class Ask:
     """A request to one execution."""
 
     __slots__ = (
-        "blobs", "content", "definition", "execution", "key", "program", "reply", "request", "session", "token", "tries",
+        "blobs", "content", "definition", "execution", "key", "program", "reply", "request", "session", "token",
+        "tries",
     )  # fmt: skip
 
     def __init__(self, execution: str, request: Request | ResendJob, reply: Reply = silent) -> None:
@@ -53,7 +54,6 @@ class Ask:
         self.definition = b""
         self.program: Program | None = None
         self.tries = 0
-
 
 
 def spill(ask: Ask, value: Any) -> Any:

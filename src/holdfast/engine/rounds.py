@@ -199,5 +199,3 @@ class Rounds:
         return engine.exchanges.hello(
             hello, self._now(), is_local=is_local, before=before, claims=claims, old_claims=old, reply=reply
         )
-
-

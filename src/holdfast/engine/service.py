@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from holdfast import __version__
 from holdfast.core.codec import event_json, plain, unpack
 from holdfast.core.errors import (
@@ -50,8 +52,6 @@ from .items import Reply
 from .rebuild import rebuild, transitions
 from .why import explain, queue_reason, worker_state
 
-import msgspec
-
 #: Default wait of a verb for its commit, seconds.
 COMMIT_WAIT = 30.0
 
@@ -84,7 +84,14 @@ class Service:
         """By published name (`name` or `name:version`) or with an inline definition."""
         future, reply = future_reply()
         self.submit_start(
-            actor, workflow=workflow, definition=definition, input=input, key=key, labels=labels, id=id, reply=reply
+            actor,
+            workflow=workflow,
+            definition=definition,
+            input=input,
+            key=key,
+            labels=labels,
+            id=id,
+            reply=reply,
         )
         return self.started(actor, future.result(COMMIT_WAIT))
 
@@ -193,7 +200,7 @@ class Service:
             why = self._why(queries, id)
         return msgspec.structs.replace(view, waiting=[reason.text for reason in why.reasons])
 
-    def list(
+    def executions(
         self,
         actor: Actor,
         *,
@@ -204,9 +211,7 @@ class Service:
     ) -> list[ExecutionView]:
         """Newest first. The next page begins before the last id of this one."""
         with self.store.reading() as queries:
-            headers = queries.headers(
-                actor.tenant, statuses=statuses, workflow=workflow, before=before, limit=limit
-            )
+            headers = queries.headers(actor.tenant, statuses=statuses, workflow=workflow, before=before, limit=limit)
             return [self.view(queries, header) for header in headers]
 
     def events(self, actor: Actor, id: str, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
@@ -347,9 +352,7 @@ class Service:
             rows = queries.published(actor.tenant, name)
         if name and not rows:
             raise UnknownWorkflow(f"no workflow {name!r} is published; `holdfast publish FILE` publishes one")
-        return [
-            WorkflowView(r.name, r.version, r.definition.hex(), r.published_at, r.published_by) for r in rows
-        ]
+        return [WorkflowView(r.name, r.version, r.definition.hex(), r.published_at, r.published_by) for r in rows]
 
     def workflow(self, actor: Actor, name: str, version: int = 0) -> WorkflowView:
         views = self.workflows(actor, name)

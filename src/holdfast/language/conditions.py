@@ -259,9 +259,7 @@ def _in_range(node: Node, names: Names) -> Test:
         return lambda scope, subject: False
     low, high = (_lenient(names.shape(item, lenient=True)) for item in node.value)
     at_least, at_most = ORDERS["greater-than-or-equal-to"], ORDERS["less-than-or-equal-to"]
-    return lambda scope, subject: (
-        _ordered(at_least, subject, low(scope)) and _ordered(at_most, subject, high(scope))
-    )
+    return lambda scope, subject: _ordered(at_least, subject, low(scope)) and _ordered(at_most, subject, high(scope))
 
 
 def _glob(node: Node, names: Names) -> Test:
@@ -282,11 +280,7 @@ def glob(pattern: str, text: str) -> bool:
     mark = -1
     for_star = -1
     while at < len(text):
-        if (
-            star < len(pattern)
-            and (pattern[star] == "?" or pattern[star] == text[at])
-            and pattern[star] != "*"
-        ):
+        if star < len(pattern) and (pattern[star] == "?" or pattern[star] == text[at]) and pattern[star] != "*":
             at, star = at + 1, star + 1
         elif star < len(pattern) and pattern[star] == "*":
             for_star, mark = star, at

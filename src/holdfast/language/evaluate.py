@@ -116,8 +116,7 @@ def settle(scope: Scope, value: Any, node: Expr | None, depth: int = 0) -> Any:
         if depth > MAX_DATA_DEPTH:
             raise ExpressionError("the value is nested too deeply", node, code="HF0161")
         pairs = {
-            key: item if type(item) in _SCALARS else settle(scope, item, node, depth + 1)
-            for key, item in value.items()
+            key: item if type(item) in _SCALARS else settle(scope, item, node, depth + 1) for key, item in value.items()
         }
         return pairs if any(pairs[key] is not value[key] for key in value) else value
     return value
@@ -377,9 +376,7 @@ def _binary(node: Binary, lenient: bool) -> Fn:
 
 
 def _text(node: Expr, parts: tuple[str | Expr, ...], lenient: bool) -> Fn:
-    fns = tuple(
-        (part, None) if isinstance(part, str) else (part, compile_expression(part, lenient)) for part in parts
-    )
+    fns = tuple((part, None) if isinstance(part, str) else (part, compile_expression(part, lenient)) for part in parts)
 
     def text(scope: Scope) -> str:
         out: list[str] = []

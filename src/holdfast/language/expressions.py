@@ -74,9 +74,7 @@ class Parser:
     """Parses one expression that begins at `start` of `text`. `dashed` are the names with a dash that
     the workflow defines: `dry-run` is that name where it exists, and a subtraction where it does not."""
 
-    def __init__(
-        self, text: str, start: int = 0, dashed: frozenset[str] = frozenset(), words: bool = False
-    ) -> None:
+    def __init__(self, text: str, start: int = 0, dashed: frozenset[str] = frozenset(), words: bool = False) -> None:
         self.text = text
         self.at = start
         self.dashed = dashed
@@ -253,9 +251,7 @@ class Parser:
         if token.kind == "end":
             raise ExpressionSyntax("a value is missing", max(token.start - 1, self.origin), token.end)
         help = "`${` is not needed inside of `${…}`" if token.value == "${" else ""
-        raise ExpressionSyntax(
-            f"a value is missing before `{token.value}`", token.start, token.end, help=help
-        )
+        raise ExpressionSyntax(f"a value is missing before `{token.value}`", token.start, token.end, help=help)
 
     def _postfix(self, node: Expr) -> Expr:
         while self.token.kind == "op":

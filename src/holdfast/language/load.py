@@ -122,9 +122,7 @@ def load_data(data: Any, file: str = "") -> Document:
                     pending.append((child, item, depth + 1))
             case list() | tuple():
                 node.value = [Node(document, None, node, index) for index in range(len(value))]
-                pending.extend(
-                    (child, item, depth + 1) for child, item in zip(node.value, value, strict=True)
-                )
+                pending.extend((child, item, depth + 1) for child, item in zip(node.value, value, strict=True))
             case None | bool():
                 node.value = value
             case str():

@@ -201,18 +201,14 @@ class Names:
                 return Value({key: item.constant for key, item in pairs.items()})
             each = [(key, item.get) for key, item in pairs.items()]
             trees = tuple(tree for item in pairs.values() for tree in item.trees)
-            return Value(
-                None, lambda scope: weigh(scope, {key: get(scope) for key, get in each}, None), trees=trees
-            )
+            return Value(None, lambda scope: weigh(scope, {key: get(scope) for key, get in each}, None), trees=trees)
         return Value(value)
 
     def _value(self, excerpt: Excerpt, read: Callable[[str, frozenset[str]], Expr], lenient: bool) -> Value:
         try:
             tree = read(excerpt.text, self.shared.dashed)
         except ExpressionSyntax as error:
-            excerpt.report(
-                self.shared.report, error.code, error.message, error.start, error.end, help=error.help
-            )
+            excerpt.report(self.shared.report, error.code, error.message, error.start, error.end, help=error.help)
             return Value(None)
         if isinstance(tree, Literal):
             return Value(tree.value)
@@ -224,10 +220,9 @@ class Names:
         report = self.shared.report
         match node:
             case Member(object=Name(name="vars"), name=name):
-                if name not in self.variables:
-                    self._undefined(
-                        node, at, f"no step sets the variable `{name}`", name, self.variables, optional
-                    )
+                if not self.lane.has_variable(name):
+                    known = self.lane.all_variables()
+                    self._undefined(node, at, f"no step sets the variable `{name}`", name, known, optional)
                 return
             case Member(object=Name(name="input"), name=name):
                 declared = self.shared.inputs

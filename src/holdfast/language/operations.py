@@ -21,9 +21,7 @@ MAX_SIZE = 256 * 1024
 class ExpressionError(Exception):
     """An expression that has no value. `start` and `end` are offsets into its text."""
 
-    def __init__(
-        self, message: str, node: Expr | None = None, *, absent: bool = False, code: str = "HF0160"
-    ) -> None:
+    def __init__(self, message: str, node: Expr | None = None, *, absent: bool = False, code: str = "HF0160") -> None:
         super().__init__(message)
         self.message = message
         self.start = node.start if node is not None else 0
@@ -72,9 +70,7 @@ def to_text(value: Any, node: Expr | None) -> str:
         return str(value)
     if value is None:
         raise ExpressionError("null cannot be put into a text", node, absent=True)
-    raise ExpressionError(
-        f"a {type_name(value)} cannot be put into a text; use `string(…)` or one of its parts", node
-    )
+    raise ExpressionError(f"a {type_name(value)} cannot be put into a text; use `string(…)` or one of its parts", node)
 
 
 def as_json(value: Any) -> str:
@@ -145,9 +141,7 @@ def calculate(operator: str, left: Any, right: Any, node: Expr | None) -> Any:
     hint = "; use `string(…)` to join texts" if operator == "+" and str in (type(left), type(right)) else ""
     if not hint and isinstance(left, str) | isinstance(right, str):
         hint = "; use `int(…)` or `float(…)` to read numbers"
-    raise ExpressionError(
-        f"`{operator}` does not work on a {type_name(left)} and a {type_name(right)}{hint}", node
-    )
+    raise ExpressionError(f"`{operator}` does not work on a {type_name(left)} and a {type_name(right)}{hint}", node)
 
 
 def contains(whole: Any, part: Any, node: Expr | None, lenient: bool = False) -> bool:
@@ -159,6 +153,4 @@ def contains(whole: Any, part: Any, node: Expr | None, lenient: bool = False) ->
         return part in whole
     if whole is None and lenient:
         return False
-    raise ExpressionError(
-        f"a {type_name(whole)} cannot contain a {type_name(part)}", node, absent=whole is None
-    )
+    raise ExpressionError(f"a {type_name(whole)} cannot contain a {type_name(part)}", node, absent=whole is None)

@@ -43,13 +43,11 @@ PROBLEMS: dict[str, Explanation] = {
     ),
     "HF0105": Explanation(
         "key is not a string",
-        "Keys of maps are strings. Put numbers, `true`, `false` and `null` in quotes when they are meant "
-        "as keys.",
+        "Keys of maps are strings. Put numbers, `true`, `false` and `null` in quotes when they are meant as keys.",
     ),
     "HF0106": Explanation(
         "document too large",
-        "A definition may have 1 MB of text and 50,000 values. Keep data in files or inputs, not in the "
-        "workflow.",
+        "A definition may have 1 MB of text and 50,000 values. Keep data in files or inputs, not in the workflow.",
     ),
     "HF0107": Explanation(
         "nested too deeply",
@@ -101,14 +99,12 @@ PROBLEMS: dict[str, Explanation] = {
     ),
     "HF0118": Explanation(
         "value cannot be stored",
-        "Control characters, infinite numbers and integers beyond 64 bits cannot be stored and read back "
-        "alike.",
+        "Control characters, infinite numbers and integers beyond 64 bits cannot be stored and read back alike.",
     ),
     # --- expressions ---------------------------------------------------------------------------------
     "HF0120": Explanation(
         "the expression cannot be read",
-        "See `docs/reference/steps.md` for the grammar. To write `${` literally, double the dollar: "
-        "`$${HOME}`.",
+        "See `docs/reference/steps.md` for the grammar. To write `${` literally, double the dollar: `$${HOME}`.",
     ),
     "HF0121": Explanation(
         "undefined name",
@@ -127,8 +123,7 @@ PROBLEMS: dict[str, Explanation] = {
     ),
     "HF0124": Explanation(
         "the expression is too large",
-        "An expression may have 4,096 characters, 1,000 parts and 60 levels. Split it over several `let` "
-        "steps.",
+        "An expression may have 4,096 characters, 1,000 parts and 60 levels. Split it over several `let` steps.",
     ),
     "HF0125": Explanation(
         "text is not a value to calculate with",

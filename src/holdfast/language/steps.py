@@ -1,21 +1,16 @@
 """The table of step types and keys: what can be written, with the words the reference is made of.
 
 Everything that reads steps (loader, JSON Schema, reference page) takes it from here; what a step *does* is
-in `interpret`. The compiled form of a step is here too.
+in `interpret`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from holdfast.core.model import Level, Retry
+from holdfast.core.model import Level
 
 from .conditions import style_free
-from .evaluate import Scope
-from .names import Value
-from .nodes import Node
 
 #: ids that mean something as a place to go to
 RESERVED_IDS = frozenset(("start", "end", "last", "here", "exit", "default"))
@@ -159,33 +154,13 @@ BLOCK_FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 #: words that belong to the language but not yet to this version; never taken as names of blocks
 COMING_TYPES = frozenset(
-    [
-        "approve",
-        "clear-config",
-        "clear-sensor",
-        "clear-variable",
-        "clear-workflow-variable",
-        "foreach",
-        "function-block",
-        "goto",
-        "graph",
-        "if",
-        "invoke",
-        "invoke-effector",
-        "label",
-        "load",
-        "reconcile",
-        "retry",
-        "set-config",
-        "set-sensor",
-        "signal",
-        "subworkflow",
-        "switch",
-        "transform",
-        "wait",
+    (
+        "approve", "clear-config", "clear-sensor", "clear-variable", "clear-workflow-variable", "foreach",
+        "function-block", "goto", "graph", "if", "invoke", "invoke-effector", "label", "load", "reconcile",
+        "retry", "set-config", "set-sensor", "signal", "subworkflow", "switch", "transform", "wait",
         "workflow",
-    ]
-)
+    )
+)  # fmt: skip
 
 COMMON_KEYS: tuple[Key, ...] = (
     Key("step", "text", "the short form", aliases=("s", "shorthand")),
@@ -235,6 +210,11 @@ PARAMETER_KEYS: tuple[Key, ...] = (
     Key("enum", "list", "the only values allowed"),
 )
 
+VARIABLE_KEYS: tuple[Key, ...] = (
+    Key("name", "name", "the variable"),
+    Key("type", "type", "what the value is read as"),
+)
+
 BRANCH_KEYS: tuple[Key, ...] = (
     Key("id", "name", "the branch's key in the output"),
     Key("name", "text", "the same, where there is no id"),
@@ -244,85 +224,9 @@ BRANCH_KEYS: tuple[Key, ...] = (
 
 def key_index(*tables: tuple[Key, ...]) -> dict[str, str]:
     """Spelling without style → the key."""
-    return {
-        style_free(word): key.name for table in tables for key in table for word in (key.name, *key.aliases)
-    }
+    return {style_free(word): key.name for table in tables for key in table for word in (key.name, *key.aliases)}
 
 
 TYPE_INDEX: dict[str, str] = {
     style_free(word): kind.name for kind in STEP_TYPES.values() for word in (kind.name, *kind.aliases)
 } | {style_free(name): name for name in BLOCK_FORMS}
-
-
-# --- the compiled form -----------------------------------------------------------------------------
-@dataclass(slots=True)
-class Spec:
-    """What the definition says about a job; steps that say the same share one."""
-
-    block: str
-    queue: str = ""
-    timeout: int | None = None
-    retry: Retry | None = None
-    idempotent: bool | None = None
-
-
-@dataclass(slots=True)
-class Step:
-    index: int
-    kind: str
-    label: str
-    #: where it stands in the definition, e.g. `$.steps[2]`
-    path: str
-    id: str = ""
-    #: the id if anything refers to the output, else empty
-    keep: str = ""
-    condition: Callable[[Scope], bool] | None = None
-    #: in an order in which each can be evaluated
-    inputs: tuple[tuple[str, Value], ...] = ()
-    #: the whole input, if it is literal
-    fixed: dict[str, Any] | None = None
-    output: Value | None = None
-    args: dict[str, Value] = field(default_factory=dict)
-    #: of `let`: the variable and its type
-    variable: str = ""
-    type: str = ""
-    level: Level = Level.INFO
-    #: of `sleep`: µs, if they are literal
-    duration: int = -1
-    spec: int = -1
-    #: of `parallel`
-    bodies: int = 0
-    keys: tuple[str, ...] | None = None
-    #: where it was read, for problems found later; nothing if that was not a file
-    node: Node | None = None
-
-
-@dataclass(slots=True, frozen=True)
-class Parameter:
-    name: str
-    type: str = "string"
-    default: Any = None
-    required: bool = True
-    description: str = ""
-    enum: tuple[Any, ...] = ()
-
-
-@dataclass(slots=True)
-class Workflow:
-    """A definition, compiled."""
-
-    name: str
-    description: str
-    #: nothing where any input is taken
-    parameters: tuple[Parameter, ...] | None
-    #: values for inputs that are not given
-    defaults: dict[str, Any]
-    #: all steps, in the order of their indices
-    steps: tuple[Step, ...]
-    #: (scope, body) → its steps; scope -1 is the workflow itself
-    bodies: dict[tuple[int, int], tuple[Step, ...]]
-    output: Value | None
-    specs: tuple[Spec, ...]
-    labels: dict[str, str]
-    metadata: dict[str, Any]
-    digest: bytes = b""

@@ -72,9 +72,7 @@ def unquote(text: str) -> str:
     match = _QUOTED.fullmatch(text)
     if match is None:
         return text
-    return re.sub(
-        r"\\(.)", lambda m: _SIMPLE_ESCAPES.get(m.group(1), m.group(1)), text[1:-1], flags=re.DOTALL
-    )
+    return re.sub(r"\\(.)", lambda m: _SIMPLE_ESCAPES.get(m.group(1), m.group(1)), text[1:-1], flags=re.DOTALL)
 
 
 def is_quoted(text: str) -> bool:
@@ -162,9 +160,7 @@ class _WordParser:
         tree = self.expression(0)
         word = self._peek()
         if word is not None:
-            raise ExpressionSyntax(
-                f"unexpected `{word.text}`", word.start, word.end, help="put text in quotes"
-            )
+            raise ExpressionSyntax(f"unexpected `{word.text}`", word.start, word.end, help="put text in quotes")
         return tree
 
     def expression(self, power: int) -> Expr:
@@ -182,9 +178,7 @@ class _WordParser:
                 yes = self.expression(0)
                 colon = self._peek()
                 if colon is None or colon.text != ":":
-                    raise ExpressionSyntax(
-                        "`:` expected after `?`", word.start, word.end, help="put text in quotes"
-                    )
+                    raise ExpressionSyntax("`:` expected after `?`", word.start, word.end, help="put text in quotes")
                 self.at += 1
                 no = self.expression(binding - 1)
                 left = Choice(left, yes, no, left.start, no.end)
@@ -192,9 +186,7 @@ class _WordParser:
             else:
                 right = self.expression(binding - 1 if word.text == "??" else binding)
                 _refuse_text(word.text, left, right)
-                left = Binary(
-                    word.text, left, right, left.start, right.end, 1 + max(left.height, right.height)
-                )
+                left = Binary(word.text, left, right, left.start, right.end, 1 + max(left.height, right.height))
         self.depth -= 1
         return left
 

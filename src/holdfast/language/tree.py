@@ -21,9 +21,7 @@ class Literal:
 
     def __eq__(self, other: object) -> bool:
         # 1, 1.0 and true are different literals.
-        return (
-            isinstance(other, Literal) and type(other.value) is type(self.value) and other.value == self.value
-        )
+        return isinstance(other, Literal) and type(other.value) is type(self.value) and other.value == self.value
 
 
 @dataclass(slots=True)
@@ -128,9 +126,7 @@ class Text:
     height: int = _place()
 
 
-Expr: TypeAlias = (
-    Literal | Name | StepRef | Member | Index | Call | Unary | Binary | Choice | ListOf | MapOf | Text
-)
+Expr: TypeAlias = Literal | Name | StepRef | Member | Index | Call | Unary | Binary | Choice | ListOf | MapOf | Text
 
 #: how tightly each operator binds; the right side of a left-associative one binds one tighter
 POWER = {
@@ -178,9 +174,7 @@ def unparse(node: Expr, power: int = 0) -> str:
         case MapOf(items=pairs):
             return "{" + ", ".join(f"{_literal(key)}: {unparse(item)}" for key, item in pairs) + "}"
         case Text(parts=parts):
-            return "".join(
-                p.replace("${", "$${") if isinstance(p, str) else f"${{{unparse(p)}}}" for p in parts
-            )
+            return "".join(p.replace("${", "$${") if isinstance(p, str) else f"${{{unparse(p)}}}" for p in parts)
 
 
 def _literal(value: Any) -> str:

@@ -38,8 +38,8 @@ def pending(dialect: str, applied: dict[int, str], address: str) -> list[Migrati
     for number, checksum in applied.items():
         if number > len(known):
             raise StoreVersion(
-                f"{address} was written by a newer Holdfast (migration {number}; this one knows {len(known)});"
-                " upgrade Holdfast"
+                f"{address} was written by a newer Holdfast (migration {number}, and this one knows"
+                f" {len(known)}); upgrade Holdfast"
             )
         if known[number - 1].checksum != checksum:
             raise StoreVersion(f"{address}: migration {number} differs from the one that was applied here")

@@ -8,14 +8,16 @@ immutable, or guarded by a unique key. Time is the server's clock.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
 
 from holdfast.core.errors import StoreDamaged, StoreUnavailable
 from holdfast.core.ids import from_key, to_key
@@ -45,15 +47,16 @@ from .records import Batch, HistoryRow, Locked
 #: Connections for questions; whoever finds all of them busy waits.
 READERS = 4
 _READER_PATIENCE = 5.0
+#: Seconds a reading of the server's clock is carried on by ours.
+_CLOCK_KEEPS = 1.0
+#: Seconds to wait for the end of a transaction that lost its connection during COMMIT.
+_SETTLE = 10.0
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # The statement timeout must not cut short the wait for a synchronous standby: the server would then report
 # success for a commit that is on one machine only.
 _COMMIT = "SET LOCAL statement_timeout = 0; COMMIT"
 
-_LOCK = (
-    "SELECT id, version, digest, snapshot, logs FROM executions WHERE id = ANY($1::bytea[])"
-    " ORDER BY id FOR UPDATE"
-)
+_LOCK = "SELECT id, version, digest, snapshot, logs FROM executions WHERE id = ANY($1::bytea[]) ORDER BY id FOR UPDATE"
 _NEWER = (
     "SELECT h.execution, h.seq, h.at, h.body, h.digest FROM unnest($1::bytea[], $2::bigint[]) AS k(id, seq)"
     " JOIN history AS h ON h.execution = k.id AND h.seq > k.seq ORDER BY h.execution, h.seq"
@@ -76,6 +79,8 @@ class PostgresStore:
         try:
             with translated(self.address):
                 _migrate(self._writer, self.address)
+                self._clock = _Clock(_begin(self._writer)[0])
+                _roll_back(self._writer)
             self._presence = Presence(self._connector, engine_id)
         except BaseException:
             discard(self._writer)
@@ -83,13 +88,21 @@ class PostgresStore:
 
     # --- the port -----------------------------------------------------------------------------------
     def now(self) -> int:
-        with self.reading() as q:
-            return int(q.rows(f"SELECT {_CLOCK}")[0][0])
+        """The server's clock, carried on by ours for a second at a time. It is asked for all the time, and
+        must not fail when the server does."""
+        if self._clock.age() > _CLOCK_KEEPS:
+            try:
+                with self.reading() as q:
+                    self._clock = _Clock(int(q.rows(f"SELECT {_CLOCK}")[0][0]))
+            except StoreUnavailable:
+                self._clock = _Clock(self._clock.now())
+        return self._clock.now()
 
     def begin(self) -> _PostgresTransaction:
         # Nothing has been said yet in this transaction, so a connection that died since the last one (a
         # restart of the server, a failover) is replaced without anybody noticing.
-        for is_last_try in (False, True):
+        is_fresh = False
+        while True:
             writer = self._writer
             if writer is None or is_lost(writer):
                 discard(writer)
@@ -97,13 +110,30 @@ class PostgresStore:
                 if self._is_closed:
                     raise StoreUnavailable(f"{self.address} has been closed")
                 writer = self._writer = self._connector.open(WRITER)
+                is_fresh = True
             try:
                 with translated(self.address):
-                    return _PostgresTransaction(writer, _begin(writer), self.address)
+                    now, xid = _begin(writer)
+                self._clock = _Clock(now)
+                return _PostgresTransaction(writer, now, self.address, partial(self._settle, xid))
             except StoreUnavailable:
-                if is_last_try or not is_lost(writer):
+                if is_fresh or not is_lost(writer):
                     raise
-        raise AssertionError
+
+    def _settle(self, xid: str) -> None:
+        """Wait until a transaction whose connection was lost has ended one way or the other. Before that
+        nobody can say whether it happened: its rows are invisible but may yet appear."""
+        deadline = time.monotonic() + _SETTLE
+        while time.monotonic() < deadline and not self._is_closed:
+            try:
+                with self.reading() as q:
+                    if q.rows("SELECT pg_xact_status(?::text::xid8)", (xid,)) != [("in progress",)]:
+                        return
+            except StoreUnavailable:
+                pass
+            except psycopg.Error:
+                return  # another server took over, and it does not know this transaction
+            time.sleep(0.02)
 
     @contextmanager
     def reading(self) -> Iterator[Queries]:
@@ -118,13 +148,16 @@ class PostgresStore:
             try:
                 yield reader
             finally:
-                with self._reader_lock:
-                    if not self._is_closed:
-                        self._readers.append(reader)
-                    else:
-                        reader.close()
+                self._give_back(reader)
         finally:
             self._reader_slots.release()
+
+    def _give_back(self, reader: _PostgresQueries) -> None:
+        with self._reader_lock:
+            if not self._is_closed:
+                self._readers.append(reader)
+            else:
+                reader.close()
 
     def living_engines(self) -> list[str] | None:
         """Engines whose process holds its advisory lock now. Absent means dead, or cut off for as long as
@@ -152,24 +185,43 @@ class PostgresStore:
 
 
 class _PostgresQueries(Queries):
-    """Each question is a read of its own in autocommit, so one whose connection died is simply asked again."""
+    """Each question is a read of its own, so one whose connection died is simply asked again."""
 
     def __init__(self, connect: Callable[[], Connection], address: str) -> None:
         self._connect = connect
         self._connection: Connection | None = None
         self._address = address
+        #: inside `consistent`: another connection would be another moment
+        self._is_bound = False
+
+    @contextmanager
+    def consistent(self) -> Iterator[None]:
+        self._ask("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", ())
+        self._is_bound = True
+        try:
+            yield
+        finally:
+            self._is_bound = False
+            try:
+                if self._connection is not None and not is_lost(self._connection):
+                    self._connection.execute("COMMIT")
+            except psycopg.Error:
+                self.close()
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        is_fresh = False
+        return self._ask(_numbered(sql), bindable(params)).fetchall()
+
+    def _ask(self, sql: str, params: Sequence[Any]) -> psycopg.Cursor[TupleRow]:
+        is_fresh = self._is_bound
         while True:
             connection = self._connection
-            if connection is None or is_lost(connection):
+            if connection is None or (is_lost(connection) and not self._is_bound):
                 discard(connection)
                 connection = self._connection = self._connect()
                 is_fresh = True
             try:
                 with translated(self._address):
-                    return connection.execute(_numbered(sql), bindable(params), binary=True).fetchall()
+                    return connection.execute(sql, params, binary=True)
             except StoreUnavailable:
                 if is_fresh or not is_lost(connection):
                     raise
@@ -188,8 +240,9 @@ def _numbered(sql: str) -> str:
 
 
 class _PostgresTransaction:
-    def __init__(self, connection: Connection, now: int, address: str) -> None:
+    def __init__(self, connection: Connection, now: int, address: str, settle: Callable[[], None]) -> None:
         self.now = now
+        self._settle = settle
         self._connection = connection
         self._address = address
         #: version of every execution locked here
@@ -203,6 +256,7 @@ class _PostgresTransaction:
 
     def _lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
         result: dict[str, Locked | None] = dict.fromkeys(known)
+        self._versions |= dict.fromkeys(known, 0)
         keys: list[bytes] = []
         after: list[int] = []
         whole: list[bytes] = []
@@ -214,8 +268,9 @@ class _PostgresTransaction:
                 continue
             if known[id] > version:
                 raise StoreDamaged(
-                    f"{self._address}: execution {id} is at {version}, but this engine has seen {known[id]}: the"
-                    " database was set back (a restore, or a failover that lost commits); restart every engine"
+                    f"{self._address}: execution {id} is at {version}, but this engine has seen"
+                    f" {known[id]}: the database was set back (a restore, or a failover that lost commits);"
+                    " restart every engine"
                 )
             result[id] = Locked(version, digest, snapshot, logs, [], {})
             keys.append(key)
@@ -257,9 +312,8 @@ class _PostgresTransaction:
                 cursor.nextset()
         except Exception as error:
             if is_lost(self._connection):
-                raise CommitUnknown(
-                    f"{self._address}: the connection was lost during COMMIT: {error}"
-                ) from error
+                self._settle()
+                raise CommitUnknown(f"{self._address}: the connection was lost during COMMIT: {error}") from error
             # An answer came, and it was no: the transaction is rolled back.
             self.abort()
             raise
@@ -290,13 +344,28 @@ def _roll_back(connection: Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-def _begin(connection: Connection) -> int:
+def _begin(connection: Connection) -> tuple[int, str]:
+    """The time, and the number by which the server knows this transaction."""
     _roll_back(connection)  # of a transaction its caller forgot
-    cursor = connection.execute(f"BEGIN; SELECT {_CLOCK}")
+    cursor = connection.execute(f"BEGIN; SELECT {_CLOCK}, pg_current_xact_id()::text")
     cursor.nextset()
     found = cursor.fetchone()
     assert found is not None
-    return int(found[0])
+    return int(found[0]), found[1]
+
+
+class _Clock:
+    """One reading of the server's clock."""
+
+    def __init__(self, reading: int) -> None:
+        self._reading = reading
+        self._taken = time.monotonic()
+
+    def age(self) -> float:
+        return time.monotonic() - self._taken
+
+    def now(self) -> int:
+        return self._reading + int(self.age() * 1_000_000)
 
 
 def _migrate(connection: Connection, address: str) -> None:

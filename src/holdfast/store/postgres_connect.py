@@ -159,9 +159,7 @@ class Connector:
                 pause *= 2
 
     def _open(self, role: dict[str, str]) -> Connection:
-        connection = psycopg.connect(
-            "", autocommit=True, cursor_factory=psycopg.RawCursor, **self._parameters
-        )
+        connection = psycopg.connect("", autocommit=True, cursor_factory=psycopg.RawCursor, **self._parameters)
         try:
             self._make_safe(connection, role)
         except BaseException:
@@ -178,17 +176,16 @@ class Connector:
         fsync, synchronous_commit, encoding, in_recovery = found
         if fsync != "on":
             raise UnsafeStore(
-                f"{self.address} runs with fsync={fsync}: a power cut may destroy it; set fsync=on and restart it"
+                f"{self.address} runs with fsync={fsync}: a power cut may destroy it; set fsync=on and"
+                " restart the server"
             )
         if synchronous_commit == "off":
             raise UnsafeStore(
-                f"{self.address} has synchronous_commit=off: what was acknowledged could be lost; set it to on"
-                " for this database and user"
+                f"{self.address} has synchronous_commit=off: what was acknowledged could be lost; set it to"
+                " on for this database and user"
             )
         if encoding != "UTF8":
-            raise UnsafeStore(
-                f"{self.address} stores text as {encoding}; create the database with ENCODING 'UTF8'"
-            )
+            raise UnsafeStore(f"{self.address} stores text as {encoding}; create the database with ENCODING 'UTF8'")
         if in_recovery:
             raise StoreReadOnly(f"{self.address} is a standby; connect to the primary")
         settings = sql.SQL("; ").join(

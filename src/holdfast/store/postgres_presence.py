@@ -39,6 +39,8 @@ def lock_number(engine_id: str) -> int:
 
 def living(q: Queries) -> list[str]:
     """Ids in the table of engines whose lock is held by somebody right now."""
+    # In this order: an engine takes its lock before it writes its row, so a row seen here had its lock.
+    engines = q.engines()
     held = {
         number - (1 << 32) if number >= 1 << 31 else number
         for (number,) in q.rows(
@@ -48,7 +50,7 @@ def living(q: Queries) -> list[str]:
             (LOCK_SPACE,),
         )
     }
-    return [engine.id for engine in q.engines() if lock_number(engine.id) in held]
+    return [engine.id for engine in engines if lock_number(engine.id) in held]
 
 
 class Presence:
@@ -139,8 +141,6 @@ class Presence:
                     pause = 0.05
                 next_hint = self._turn(self._connection, next_hint)
             except (psycopg.Error, Refused, OSError) as error:
-                if self._is_closing:
-                    return
                 if self._connection is None or is_lost(self._connection):
                     discard(self._connection)
                     self._connection = None

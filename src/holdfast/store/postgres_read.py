@@ -34,7 +34,8 @@ _BLOBS = (
     " JOIN blobs AS b ON b.execution = k.execution AND b.digest = k.digest"
 )
 _STARTS = (
-    "SELECT s.tenant, s.key, s.execution, s.content, s.at FROM unnest($1::text[], $2::text[]) AS k(tenant, key)"
+    "SELECT s.tenant, s.key, s.execution, s.content, s.at"
+    " FROM unnest($1::text[], $2::text[]) AS k(tenant, key)"
     " JOIN starts AS s ON s.tenant = k.tenant AND s.key = k.key"
 )
 

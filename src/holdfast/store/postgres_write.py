@@ -48,16 +48,14 @@ def _insert(table: str, **columns: Column) -> _Bulk:
 
 def _keep(table: str, **columns: Column) -> _Bulk:
     """Insert what is not there; the content is addressed by its key, so what is there is the same."""
-    return _Bulk(
-        f"INSERT INTO {table} ({{columns}}) SELECT * FROM {{rows}} ON CONFLICT DO NOTHING", **columns
-    )
+    return _Bulk(f"INSERT INTO {table} ({{columns}}) SELECT * FROM {{rows}} ON CONFLICT DO NOTHING", **columns)
 
 
-def _put(table: str, key: str, **columns: Column) -> _Bulk:
+def _put(table: str, key: str, /, **columns: Column) -> _Bulk:
     """Insert or replace."""
     changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in columns if name not in key.split(", "))
-    sql = f"INSERT INTO {table} ({{columns}}) SELECT * FROM {{rows}} ON CONFLICT ({key}) DO UPDATE SET {changes}"
-    return _Bulk(sql, **columns)
+    sql = f"INSERT INTO {table} ({{columns}}) SELECT * FROM {{rows}} ON CONFLICT ({key}) DO UPDATE SET "
+    return _Bulk(sql + changes, **columns)
 
 
 def _drop(table: str, **key: Column) -> _Bulk:
@@ -65,9 +63,9 @@ def _drop(table: str, **key: Column) -> _Bulk:
     return _Bulk(f"DELETE FROM {table} AS t USING {{rows}} WHERE {where}", **key)
 
 
-_STEP = {
-    "status": bigints, "version": bigints, "digest": byteas, "snapshot": bigints, "logs": bigints, "run": bigints,
-    "updated_at": bigints, "started_at": bigints, "ended_at": bigints, "jobs_done": bigints,
+_STEP: dict[str, Column] = {
+    "status": bigints, "version": bigints, "digest": byteas, "snapshot": bigints, "logs": bigints,
+    "run": bigints, "updated_at": bigints, "started_at": bigints, "ended_at": bigints, "jobs_done": bigints,
     "jobs_total": bigints, "summary": byteas,
 }  # fmt: skip
 new_headers = _insert(
@@ -128,9 +126,7 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> None
     """`expected` has the version of every execution this transaction has locked."""
     _write_headers(run, batch.headers, expected)
     if batch.history:
-        history(
-            run, [(to_key(row.execution), row.seq, row.at, row.body, row.digest) for row in batch.history]
-        )
+        history(run, [(to_key(row.execution), row.seq, row.at, row.body, row.digest) for row in batch.history])
     if batch.jobs_gone:
         jobs_gone(run, [(to_key(execution), job) for execution, job in batch.jobs_gone])
     if batch.jobs:
@@ -160,9 +156,9 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> None
 def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int]) -> None:
     new_headers(run, sorted(
         (
-            to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, h.created_at, h.status, h.version,
-            h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at, h.ended_at, h.jobs_done, h.jobs_total,
-            h.summary,
+            to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, h.created_at, h.status,
+            h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at, h.ended_at,
+            h.jobs_done, h.jobs_total, h.summary,
         )
         for h in changed if h.is_new
     ))  # fmt: skip
@@ -170,8 +166,8 @@ def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int])
     assert all(h.id in expected for h in old), "an execution was changed without having been locked"
     touched = headers(run, [
         (
-            to_key(h.id), expected[h.id], h.status, h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at,
-            h.started_at, h.ended_at, h.jobs_done, h.jobs_total, h.summary,
+            to_key(h.id), expected[h.id], h.status, h.version, h.digest, h.snapshot, h.logs, h.run,
+            h.updated_at, h.started_at, h.ended_at, h.jobs_done, h.jobs_total, h.summary,
         )
         for h in old
     ])  # fmt: skip
@@ -197,7 +193,8 @@ def _write_rare(run: Run, batch: Batch, now: int) -> None:
     engines(run, _last([(e.id, e.name, e.started_at, e.seen_at, e.address) for e in batch.engines], 1))
     engines_gone(run, sorted((id,) for id in batch.engines_gone))
     tokens(run, _last([
-        (t.id, t.hash, t.tenant, t.name, t.role, t.created_at, t.expires_at, int(t.is_revoked)) for t in batch.tokens
+        (t.id, t.hash, t.tenant, t.name, t.role, t.created_at, t.expires_at, int(t.is_revoked))
+        for t in batch.tokens
     ], 1))  # fmt: skip
     meta(run, _last(list(batch.meta.items()), 1))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, assert_never
 
 import msgspec
@@ -26,7 +27,7 @@ HEADER = (
 )
 JOB = "execution, job, queue, block, since, attempt, incarnation, timeout"
 WORKER = "name, incarnation, engine, host, pid, slots, queues, blocks, registered_at, seen_at, lease, state"
-TOKEN = "id, hash, tenant, name, role, created_at, expires_at, is_revoked"
+TOKEN = "id, hash, tenant, name, role, created_at, expires_at, is_revoked"  # noqa: S105
 
 
 def storable(text: str) -> str:
@@ -51,6 +52,10 @@ class Queries(ABC):
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, fetch everything."""
 
+    @abstractmethod
+    def consistent(self) -> AbstractContextManager[None]:
+        """What is read inside is as of one moment, whatever is committed meanwhile. Keep it short."""
+
     def shared(self, key: Key) -> Any:
         """One shared row a decision depends on; None where absent."""
         match key:
@@ -64,7 +69,8 @@ class Queries(ABC):
                 found = self.rows(sql, (tenant, name, version))
                 return Published(found[0][0], bytes(found[0][1])) if found else None
             case BlockKey(name=name):
-                sql = "SELECT offer FROM blocks WHERE name = ? ORDER BY registered_at DESC, version DESC LIMIT 1"
+                sql = "SELECT offer FROM blocks WHERE name = ?"
+                sql += " ORDER BY registered_at DESC, version DESC LIMIT 1"
                 found = self.rows(sql, (name,))
                 return msgspec.convert(unpack(bytes(found[0][0])), BlockOffer) if found else None
             case StartKey(tenant=tenant, key=start):
@@ -74,9 +80,7 @@ class Queries(ABC):
 
     # --- executions ---------------------------------------------------------------------------------
     def header(self, tenant: str, id: str) -> Header | None:
-        found = self.rows(
-            f"SELECT {HEADER} FROM executions WHERE id = ? AND tenant = ?", (to_key(id), tenant)
-        )
+        found = self.rows(f"SELECT {HEADER} FROM executions WHERE id = ? AND tenant = ?", (to_key(id), tenant))
         return _header(found[0]) if found else None
 
     def headers(
@@ -109,8 +113,7 @@ class Queries(ABC):
         except ValueError:
             return []
         sql = (
-            "SELECT id FROM executions WHERE tenant = ? AND substr(id, 7, 10) BETWEEN ? AND ?"
-            " ORDER BY id DESC LIMIT ?"
+            "SELECT id FROM executions WHERE tenant = ? AND substr(id, 7, 10) BETWEEN ? AND ? ORDER BY id DESC LIMIT ?"
         )
         found = self.rows(sql, (tenant, first, last, limit))
         return [id for (key,) in found if (id := from_key(bytes(key))).startswith(prefix)]
@@ -189,8 +192,7 @@ class Queries(ABC):
     def agenda_of(self, id: str) -> list[AgendaRow]:
         sql = "SELECT item, due, request FROM agenda WHERE execution = ? ORDER BY due, item"
         return [
-            AgendaRow(id, item, due, unpack_due(bytes(request)))
-            for item, due, request in self.rows(sql, (to_key(id),))
+            AgendaRow(id, item, due, unpack_due(bytes(request))) for item, due, request in self.rows(sql, (to_key(id),))
         ]
 
     def next_due(self) -> int | None:
@@ -206,9 +208,7 @@ class Queries(ABC):
         """Versions of one workflow, or the newest version of each; newest first."""
         columns = "tenant, name, version, definition, published_at, published_by"
         if name:
-            sql = (
-                f"SELECT {columns} FROM workflows WHERE tenant = ? AND name = ? ORDER BY version DESC LIMIT ?"
-            )
+            sql = f"SELECT {columns} FROM workflows WHERE tenant = ? AND name = ? ORDER BY version DESC LIMIT ?"
             found = self.rows(sql, (tenant, name, limit))
         else:
             sql = (
@@ -221,11 +221,7 @@ class Queries(ABC):
     def start(self, tenant: str, key: str) -> StartRow | None:
         sql = "SELECT execution, content, at FROM starts WHERE tenant = ? AND key = ?"
         found = self.rows(sql, (tenant, key))
-        return (
-            StartRow(tenant, key, from_key(bytes(found[0][0])), bytes(found[0][1]), found[0][2])
-            if found
-            else None
-        )
+        return StartRow(tenant, key, from_key(bytes(found[0][0])), bytes(found[0][1]), found[0][2]) if found else None
 
     def blocks(self) -> list[BlockOffer]:
         """The newest offer of every block ever registered."""
@@ -292,10 +288,14 @@ TABLES = frozenset(
 
 
 def _header(row: tuple[Any, ...]) -> Header:
-    key, tenant, workflow, number, definition, status, version, digest, *middle, summary = row
+    (
+        key, tenant, workflow, number, definition, status, version, digest, snapshot, logs, run,
+        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary,
+    ) = row  # fmt: skip
     return Header(
         from_key(bytes(key)), tenant, workflow, number, bytes(definition), Status(status), version,
-        bytes(digest), *middle, bytes(summary),
+        bytes(digest), snapshot, logs, run, created_at, updated_at, started_at, ended_at, jobs_done,
+        jobs_total, bytes(summary),
     )  # fmt: skip
 
 
@@ -319,5 +319,5 @@ def _worker(row: tuple[Any, ...]) -> WorkerRow:
 
 
 def _token(row: tuple[Any, ...]) -> TokenRow:
-    id, hash, *rest, is_revoked = row
-    return TokenRow(id, bytes(hash), *rest, bool(is_revoked))
+    id, hash, tenant, name, role, created_at, expires_at, is_revoked = row
+    return TokenRow(id, bytes(hash), tenant, name, role, created_at, expires_at, bool(is_revoked))

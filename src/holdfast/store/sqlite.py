@@ -92,23 +92,23 @@ def _translated(address: str) -> Iterator[None]:
     except apsw.ReadOnlyError as error:
         raise StoreReadOnly(f"{address} cannot be written: {error}") from error
     except apsw.ConstraintError as error:
-        if error.extendedresult not in (apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_UNIQUE):
+        if _extended(error) not in (apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_UNIQUE):
             raise
         raise Conflict(f"{address}: {error}") from error
     except (apsw.BusyError, apsw.LockedError) as error:
         raise StoreUnavailable(f"{address} is held by another program: {error}") from error
     except (apsw.CantOpenError, apsw.PermissionsError) as error:
-        raise StoreUnavailable(
-            f"{address} cannot be opened: {error}; check the folder's permissions"
-        ) from error
+        raise StoreUnavailable(f"{address} cannot be opened: {error}; check the folder's permissions") from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise StoreDamaged(f"{address} is not a sound SQLite file: {error}; restore a backup") from error
     except apsw.IOError as error:
-        if "ENOSPC" in str(error) or (error.extendedresult == apsw.SQLITE_IOERR_WRITE and _is_full(address)):
-            raise StoreFull(
-                f"{address}: no space left ({error}); free some and restart the engine"
-            ) from error
+        if "ENOSPC" in str(error) or (_extended(error) == apsw.SQLITE_IOERR_WRITE and _is_full(address)):
+            raise StoreFull(f"{address}: no space left ({error}); free some and restart the engine") from error
         raise StoreUnavailable(f"{address}: input/output error: {error}") from error
+
+
+def _extended(error: apsw.Error) -> int:
+    return int(getattr(error, "extendedresult", 0))
 
 
 def _is_full(address: str) -> bool:
@@ -171,9 +171,7 @@ class SqliteStore:
         except OSError:
             owner = os.read(fd, 100).decode(errors="replace").strip() or "another process"
             os.close(fd)
-            raise StoreLocked(
-                f"{self.path} is in use by {owner}; talk to it over its API, or stop it first"
-            ) from None
+            raise StoreLocked(f"{self.path} is in use by {owner}; talk to it over its API, or stop it first") from None
         # Only for the message to whoever comes second, so a full disk is no reason to stop here.
         with suppress(OSError):
             os.ftruncate(fd, 0)
@@ -212,7 +210,7 @@ class SqliteStore:
     def _migrate(self) -> None:
         run = self._writer.execute
         run("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, checksum TEXT, at INTEGER)")
-        applied = dict(run("SELECT number, checksum FROM migrations").fetchall())
+        applied: dict[int, str] = dict(_rows(run("SELECT number, checksum FROM migrations")))
         for migration in pending("sqlite", applied, self.address):
             with self._writer:
                 run(migration.sql)
@@ -240,11 +238,14 @@ class SqliteStore:
             try:
                 yield reader
             finally:
-                with self._reader_lock:
-                    if not self._is_closed:
-                        self._readers.append(reader)
-                    else:
-                        reader.connection.close()
+                self._give_back(reader)
+
+    def _give_back(self, reader: _SqliteQueries) -> None:
+        with self._reader_lock:
+            if not self._is_closed:
+                self._readers.append(reader)
+            else:
+                reader.connection.close()
 
     def _open_reader(self) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
@@ -279,7 +280,19 @@ class _SqliteQueries(Queries):
         self.connection = connection
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self.connection.execute(sql, bindable(params)).fetchall()
+        return _rows(self.connection.execute(sql, bindable(params)))
+
+    @contextmanager
+    def consistent(self) -> Iterator[None]:
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.connection.execute("COMMIT")
+
+
+def _rows(cursor: apsw.Cursor) -> list[tuple[Any, ...]]:
+    return cursor.fetchall()
 
 
 class _SqliteTransaction:
@@ -301,9 +314,7 @@ class _SqliteTransaction:
 
     def _load(self, id: str) -> Locked | None:
         key = to_key(id)
-        found = self._queries.rows(
-            "SELECT version, digest, snapshot, logs FROM executions WHERE id = ?", (key,)
-        )
+        found = self._queries.rows("SELECT version, digest, snapshot, logs FROM executions WHERE id = ?", (key,))
         if not found:
             return None
         version, digest, snapshot, logs = found[0]

@@ -41,8 +41,9 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
         if changed:
             before = db.total_changes()
             many(
-                "UPDATE executions SET status=?, version=?, digest=?, snapshot=?, logs=?, run=?, updated_at=?,"
-                " started_at=?, ended_at=?, jobs_done=?, jobs_total=?, summary=? WHERE id=? AND version=?",
+                "UPDATE executions SET status=?, version=?, digest=?, snapshot=?, logs=?, run=?,"
+                " updated_at=?, started_at=?, ended_at=?, jobs_done=?, jobs_total=?, summary=?"
+                " WHERE id=? AND version=?",
                 changed,
             )
             if (missed := len(changed) - (db.total_changes() - before)) != 0:
@@ -72,8 +73,8 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
                     j.timeout,
                 )
                 for j in batch.jobs
-            ],  # fmt: skip
-        )
+            ],
+        )  # fmt: skip
     if batch.agenda_gone:
         many(
             "DELETE FROM agenda WHERE execution=? AND item=?",
@@ -98,8 +99,8 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
                     storable(g.line.message),
                 )
                 for g in batch.logs
-            ],  # fmt: skip
-        )
+            ],
+        )  # fmt: skip
     if batch.blobs:
         many(
             "INSERT OR IGNORE INTO blobs VALUES (?,?,?)",
@@ -125,10 +126,7 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
     if batch.published:
         many(
             "INSERT INTO workflows VALUES (?,?,?,?,?,?)",
-            [
-                (w.tenant, w.name, w.version, w.definition, w.published_at, w.published_by)
-                for w in batch.published
-            ],
+            [(w.tenant, w.name, w.version, w.definition, w.published_at, w.published_by) for w in batch.published],
         )
     if batch.starts:
         many(

@@ -185,7 +185,9 @@ class Child:
                 raise Cancelled("cancelled")
 
     def _die(self) -> NoReturn:
-        """Nobody will hear of it any more: end everything below us, then ourselves."""
+        """Nobody will hear of it any more: end what the attempt has started, then ourselves."""
+        if not self._is_busy:
+            os._exit(0)
         me = os.getpid()
         deadline = time.monotonic() + trees.ORPHAN_GRACE
         number = signal.SIGTERM

@@ -108,9 +108,7 @@ def cancelled(parcel: Parcel, reason: str, *, effect: Effect | None = None) -> O
 
 def handed_back(parcel: Parcel) -> Outcome:
     """An attempt that a worker about to leave never began; another may have it at once."""
-    return Outcome(
-        parcel.execution, parcel.job, parcel.attempt, parcel.token, effect=Effect.NONE, retry_after=0
-    )
+    return Outcome(parcel.execution, parcel.job, parcel.attempt, parcel.token, effect=Effect.NONE, retry_after=0)
 
 
 def process_died(parcel: Parcel, code: int | None, *, has_begun: bool) -> Outcome:
@@ -131,9 +129,7 @@ def too_large_to_send(outcome: Outcome, reason: str) -> Outcome:
     return msgspec.structs.replace(outcome, value=None, failure=failure, is_permanent=True, logs=[])
 
 
-def _failed(
-    parcel: Parcel, failure: Failure, *, permanent: bool = False, effect: Effect | None = None
-) -> Outcome:
+def _failed(parcel: Parcel, failure: Failure, *, permanent: bool = False, effect: Effect | None = None) -> Outcome:
     return Outcome(
         parcel.execution,
         parcel.job,

@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -22,6 +23,8 @@ from .frames import Begun, Finished, FromChild, Ready, Said, Setup, Stop, Work, 
 
 #: seconds a child may take to import the blocks
 START_LIMIT = 60.0
+#: seconds an idle one may take to leave when asked
+RETIRE_LIMIT = 2.0
 
 Hear = Callable[[Said], None]
 
@@ -36,10 +39,12 @@ class Place:
     def __init__(
         self,
         process: subprocess.Popen[bytes],
+        mark: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         self._process = process
+        self._mark = mark
         self._reader = reader
         self._writer = writer
         self._ending: asyncio.Task[None] | None = None
@@ -47,9 +52,10 @@ class Place:
     @classmethod
     async def start(cls, sources: list[str]) -> Place:
         path = [os.path.abspath(entry) for entry in sys.path]  # noqa: ASYNC240  (no disk involved)
-        process, ours = _spawn(path)
+        mark = trees.new_mark()
+        process, ours = _spawn(path, mark)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        place = cls(process, reader, writer)
+        place = cls(process, mark, reader, writer)
         try:
             writer.write(pack(Setup(path, sources, os.environ.get("PYTHONPATH"))))
             frame = await asyncio.wait_for(place._receive(), START_LIMIT)
@@ -60,9 +66,7 @@ class Place:
             raise
         if not isinstance(frame, Ready) or frame.problem:
             await place.end()
-            raise NotStarted(
-                frame.problem if isinstance(frame, Ready) else "a child process died at its start"
-            )
+            raise NotStarted(frame.problem if isinstance(frame, Ready) else "a child process died at its start")
         return place
 
     @property
@@ -72,6 +76,8 @@ class Place:
     async def run(self, parcel: Parcel, hear: Hear) -> Outcome:
         """Run one attempt to its end, whatever that is."""
         has_begun = False
+        # Guarded only while it works: what a block left running on purpose outlives a worker that ends idle.
+        trees.guard.watch(self._mark)
         self._writer.write(pack(Work(parcel)))
         while True:
             match await self._receive():
@@ -80,6 +86,7 @@ class Place:
                 case Said() as said:
                     hear(said)
                 case Finished(outcome):
+                    trees.guard.release(self._mark)
                     return outcome
                 case _:
                     break
@@ -93,6 +100,18 @@ class Place:
             self._writer.write(pack(Stop(reason)))
         self._end_soon()
 
+    async def retire(self) -> None:
+        """End an idle process, and only it."""
+        if self.is_usable:
+            self._process.terminate()
+            deadline = time.monotonic() + RETIRE_LIMIT
+            while self._process.poll() is None and time.monotonic() < deadline:
+                await asyncio.sleep(0.005)
+            if self._process.returncode is not None:
+                self._writer.close()
+                return
+        await self.end()
+
     async def end(self) -> None:
         """Until the process and all it started are gone."""
         await asyncio.shield(self._end_soon())
@@ -103,8 +122,8 @@ class Place:
         return self._ending
 
     async def _end(self) -> None:
-        await trees.end(self._process)
-        trees.guard.release(self._process.pid)
+        await trees.end(self._process, self._mark)
+        trees.guard.release(self._mark)
         self._writer.close()
 
     async def _receive(self) -> FromChild | None:
@@ -116,13 +135,13 @@ class Place:
             return None
 
 
-def _spawn(path: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def _spawn(path: list[str], mark: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a child, on the worker's own thread: a child is told of the death of the thread it comes from."""
     ours, theirs = socket.socketpair()
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno()), str(os.getpid())],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path), trees.MARK: mark},
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=2,  # what a block prints must not mix with what a command of ours prints
@@ -133,7 +152,6 @@ def _spawn(path: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
         raise NotStarted(f"cannot start a child process: {error}") from error
     finally:
         theirs.close()
-    trees.guard.watch(process.pid)
     ours.setblocking(False)
     return process, ours
 
@@ -192,8 +210,9 @@ class Pool:
         for turn in self._waiting:
             turn.cancel()
         self._waiting.clear()
-        places, self._places, self._idle = list(self._places), set(), []
-        await asyncio.gather(*(place.end() for place in places))
+        idle, busy = self._idle, self._places - set(self._idle)
+        self._places, self._idle = set(), []
+        await asyncio.gather(*(place.retire() for place in idle), *(place.end() for place in busy))
 
     async def _start(self) -> Place:
         self._starting += 1

@@ -209,9 +209,7 @@ class Runner:
             self._start_strand()
 
     # --- thread ---------------------------------------------------------------------------------
-    def _start_thread(
-        self, parcel: Parcel, block: AnyBlock, arguments: dict[str, Any], context: Context
-    ) -> None:
+    def _start_thread(self, parcel: Parcel, block: AnyBlock, arguments: dict[str, Any], context: Context) -> None:
         attempt = Attempt(parcel, context, parcel.timeout or block.offer.timeout, lambda: None)
 
         def call() -> None:
@@ -275,9 +273,7 @@ class Runner:
         outcome = await place.run(attempt.parcel, hear)
         if attempt.was_stopped:
             await place.end()  # nothing may be left when the outcome is told
-            if outcome.is_cancelled or (
-                outcome.failure is not None and outcome.failure.kind == "process-died"
-            ):
+            if outcome.is_cancelled or (outcome.failure is not None and outcome.failure.kind == "process-died"):
                 return msgspec.structs.replace(self._stopped(attempt), effect=outcome.effect)
         return outcome
 

@@ -76,8 +76,9 @@ class Worker:
         self._held: dict[Key, Parcel] = {}
         #: outcomes in the exchange under way
         self._sending: list[Outcome] = []
-        #: attempts finished here and their tokens, oldest first; those not yet accepted are the newest
+        #: attempts finished here and their tokens; those not yet accepted are among the newest
         self._recent: dict[Key, str] = {}
+        self._older: dict[Key, str] = {}
         #: parcels under a newer token of attempts that still run under an older one
         self._successors: dict[Key, Parcel] = {}
         self._number = 0
@@ -99,9 +100,7 @@ class Worker:
         self._over = asyncio.Event()
         self._greeting = asyncio.Lock()
         self._speech: asyncio.TimerHandle | None = None
-        self._runner = Runner(
-            self.registry, self._done, self._heard, processes=self._processes, name=self.name
-        )
+        self._runner = Runner(self.registry, self._done, self._heard, processes=self._processes, name=self.name)
         tasks: list[asyncio.Task[object]] = []
         try:
             await self._greet(0)
@@ -311,7 +310,7 @@ class Worker:
     def _take(self, answer: Answer) -> None:
         assert self._runner is not None
         fresh: list[Parcel] = []
-        held, recent = self._held, self._recent
+        held, recent, older = self._held, self._recent, self._older
         for parcel in answer.jobs:
             key = key_of(parcel)
             other = held.get(key)
@@ -320,7 +319,7 @@ class Worker:
                     # The older one was superseded: stop it, and begin anew only when it has ended.
                     self._successors[key] = parcel
                     self._runner.cancel(key, "superseded")
-            elif recent.get(key) == parcel.token:
+            elif (recent.get(key) or older.get(key)) == parcel.token:
                 continue  # finished; its outcome was accepted, or is on its way until it is
             elif self._is_draining:
                 self._outbox.put(outcomes.handed_back(parcel), 0)
@@ -345,10 +344,10 @@ class Worker:
             self._held[key] = successor
             self._runner.start([successor])
             return
-        recent = self._recent
-        recent[key] = parcel.token
-        if len(recent) > RECENT_LIMIT:
-            del recent[next(iter(recent))]
+        self._recent[key] = parcel.token
+        if len(self._recent) > RECENT_LIMIT:
+            # Two generations: to take the oldest out one by one costs a dictionary more and more.
+            self._older, self._recent = self._recent, {}
         self._outbox.put(outcome, size)
         self._wake.set()
 

@@ -1,0 +1,225 @@
+"""Reading the short form of steps: the first word is the type or a block, the rest follows a template."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from .conditions import style_free
+from .names import RESERVED_NAMES, Excerpt, LaneNames
+from .nodes import Node, Report
+from .problems import did_you_mean, suggest
+from .shorthand import Capture, match_shorthand, word_end
+from .steps import BLOCK_FORMS, COMING_TYPES, STEP_TYPES, TYPE_INDEX, StepType
+from .values import type_of
+
+NAME = re.compile(r"[^\W\d][\w-]*\Z")
+BLOCK_NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
+_PAIR = re.compile(r"(?P<key>[^\W\d][\w-]*)\s*=\s*")
+
+
+@dataclass(slots=True)
+class Body:
+    """Steps that follow each other."""
+
+    steps: list[Draft]
+    lane: LaneNames
+    #: its name among the branches, if it has one
+    key: str = ""
+
+
+@dataclass(slots=True)
+class Draft:
+    """One step, sorted out but not compiled."""
+
+    node: Node
+    index: int
+    kind: StepType
+    lane: LaneNames
+    #: the short form as it was written
+    short: str = ""
+    id: str = ""
+    #: keys that every step has
+    common: dict[str, Node] = field(default_factory=dict)
+    #: what belongs to the type, from keys (nodes) or from the short form (excerpts)
+    args: dict[str, Node | Excerpt] = field(default_factory=dict)
+    #: parameters given in the short form of a block
+    pairs: dict[str, Excerpt] = field(default_factory=dict)
+    block: str = ""
+    variable: str = ""
+    type: str = ""
+    bodies: list[Body] = field(default_factory=list)
+
+
+class ShortForms:
+    """Makes drafts out of texts. The reader of whole definitions builds on it."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.drafts: list[Draft] = []
+
+    def _draft(self, node: Node, kind: StepType, lane: LaneNames, short: str = "") -> Draft:
+        draft = Draft(node, len(self.drafts), kind, lane, short)
+        self.drafts.append(draft)
+        return draft
+
+    def _short(self, text: Node, step: Node, common: dict[str, Node], lane: LaneNames) -> Draft | None:
+        whole = Excerpt(text.value, text)
+        lead = len(whole.text) - len(whole.text.lstrip())
+        end = lead
+        while end < len(whole.text) and not whole.text[end].isspace():
+            end += 1
+        word = whole.text[lead:end]
+        if not word:
+            self.report.add(text, "HF0109", "the step is empty")
+            return None
+        kind = TYPE_INDEX.get(style_free(word))
+        rest = whole.part(end)
+        if kind is None:
+            if style_free(word) in _COMING or not self._may_be_block(word, rest):
+                self._unknown_type(word, whole.part(lead, end))
+                return None
+            draft = self._draft(step, STEP_TYPES["block"], lane, whole.text.strip())
+            draft.block = word
+            self._pairs(draft, rest)
+        elif kind in BLOCK_FORMS:
+            draft = self._draft(step, STEP_TYPES["block"], lane, whole.text.strip())
+            draft.block = kind
+            self._block_form(draft, rest, kind)
+        elif STEP_TYPES[kind].shorthand is None:
+            whole.report(self.report, "HF0111", f"`{kind}` has no short form", lead, end,
+                         help=f"write `{STEP_TYPES[kind].example}`")  # fmt: skip
+            return None
+        else:
+            draft = self._draft(step, STEP_TYPES[kind], lane, whole.text.strip())
+            self._captures(draft, rest, lead)
+        draft.common = common
+        return draft
+
+    def _may_be_block(self, word: str, rest: Excerpt) -> bool:
+        """A name with a dot, parameters behind it, or nothing like a step type."""
+        if not BLOCK_NAME.match(word):
+            return False
+        if "." in word or _PAIR.match(rest.text.strip()):
+            return True
+        return not rest.text.strip() and not suggest(word, [*STEP_TYPES, *BLOCK_FORMS])
+
+    def _unknown_type(self, word: str, at: Excerpt) -> None:
+        if style_free(word) in _COMING:
+            help = "it belongs to the language, but not yet to this version"
+        else:
+            help = did_you_mean(word, [*STEP_TYPES, *BLOCK_FORMS]) or "`block: NAME` runs a block"
+        at.report(self.report, "HF0110", f"unknown step type `{word}`", label="not a step type", help=help)
+
+    def _captures(self, draft: Draft, rest: Excerpt, lead: int) -> None:
+        template = draft.kind.shorthand or ""
+        found = match_shorthand(template, rest.text)
+        if found is None:
+            self._unmatched(draft.kind.name, template, rest)
+            return
+        for name, capture in found.items():
+            if not isinstance(capture, Capture):
+                continue
+            excerpt = rest.part(capture.start, capture.start + len(capture.text))
+            if name == "variable.name":
+                self._define(draft, excerpt)
+            elif name == "variable.type":
+                self._type(draft, excerpt)
+            elif name == "block":
+                draft.block = excerpt.text
+                if not BLOCK_NAME.match(excerpt.text):
+                    excerpt.report(self.report, "HF0113", f"`{excerpt.text}` is not a name for a block")
+            elif name == "pairs":
+                self._pairs(draft, excerpt)
+            else:
+                draft.args[name] = excerpt
+
+    def _unmatched(self, name: str, template: str, rest: Excerpt) -> None:
+        shown = template.replace("...", "")
+        text = rest.text.strip()
+        start = len(rest.text) - len(rest.text.lstrip())
+        if text:
+            help = f"it is `{name} {shown}`" if shown else f"`{name}` takes nothing"
+            message = f"the short form of `{name}` does not fit"
+            rest.report(self.report, "HF0111", message, start, start + len(text), help=help)
+        else:
+            rest.report(self.report, "HF0111", f"`{name}` needs more", help=f"it is `{name} {shown}`")
+
+    def _block_form(self, draft: Draft, rest: Excerpt, name: str) -> None:
+        template = BLOCK_FORMS[name][0]
+        found = match_shorthand(template, rest.text)
+        if found is None:
+            if rest.text.strip() or "command" in template:
+                self._unmatched(name, template, rest)
+            return
+        for key, capture in found.items():
+            if isinstance(capture, Capture):
+                part = rest.part(capture.start, capture.start + len(capture.text))
+                draft.pairs[key] = part.unquoted()
+
+    def _pairs(self, draft: Draft, rest: Excerpt) -> None:
+        """`key=value key2="two words"`, separated by spaces."""
+        at = 0
+        text = rest.text
+        while at < len(text):
+            if text[at].isspace():
+                at += 1
+                continue
+            match = _PAIR.match(text, at)
+            end = word_end(text, match.end() if match else at)
+            if match is None or match.end() >= len(text):
+                word = text[at:end]
+                close = suggest(draft.block, [*STEP_TYPES, *BLOCK_FORMS]) if "." not in draft.block else ""
+                help = f"did you mean `{close}`?" if close else "parameters are written `key=value`"
+                rest.report(self.report, "HF0111", f"`{word}` is not a parameter of `{draft.block}`", at, end,
+                            help=help)  # fmt: skip
+                return
+            key = match["key"]
+            if key in draft.pairs:
+                rest.report(self.report, "HF0103", f"the parameter `{key}` occurs twice", at, match.end())
+            draft.pairs[key] = rest.part(match.end(), end)
+            at = end
+
+    def _define(self, draft: Draft, name: Excerpt) -> None:
+        if not NAME.match(name.text):
+            name.report(self.report, "HF0113", f"`{name.text}` is not a name for a variable")
+        elif name.text in RESERVED_NAMES:
+            name.report(self.report, "HF0113", f"`{name.text}` cannot be a variable")
+        else:
+            draft.variable = name.text
+            if name.text != "output":
+                draft.lane.variables.add(name.text)
+
+    def _type(self, draft: Draft, word: Excerpt) -> None:
+        draft.type = type_of(word.text) or ""
+        if not draft.type:
+            word.report(self.report, "HF0116", f"`{word.text}` is not a type",
+                        help="one of string, integer, number, boolean, list, map, any, duration")  # fmt: skip
+
+
+_COMING = frozenset(style_free(word) for word in COMING_TYPES)
+
+
+def rejoin(node: Node) -> Node | None:
+    """`- log done: yes` is a map by accident; as a single key with a space it is read as the text it was."""
+    if len(node.value) != 1:
+        return None
+    ((key, item),) = node.value.items()
+    words = key.split()
+    if len(words) < 2 or isinstance(item.value, (dict, list)):
+        return None
+    if style_free(words[0]) not in TYPE_INDEX and not BLOCK_NAME.match(words[0]):
+        return None
+    document = node.document
+    if item.line >= 0 and key in node.marks:
+        line, column = node.marks[key]
+        tail = document.text[item.start : item.end]
+        text = f"{key}: {tail}".rstrip()
+    else:
+        line = column = -1
+        text = f"{key}: {'' if item.value is None else item.value}".rstrip()
+    joined = Node(document, text, node.parent, node.key)
+    joined.line, joined.column = line, column
+    joined.end_line, joined.end_column = line, column + len(text)
+    joined.start, joined.end = node.start, item.end
+    return joined

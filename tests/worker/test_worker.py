@@ -1,0 +1,330 @@
+"""The worker's side of the exchange: nothing lost, nothing twice, whatever breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.blocks import Registry
+from holdfast.core.errors import PayloadTooLarge, Unauthenticated, WorkerSuperseded
+from holdfast.core.model import Effect
+from holdfast.transport.messages import Exchange
+from holdfast.worker import Worker
+from tests.worker import sample
+from tests.worker.support import FakeLink, parcel, unreachable
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(main, 20))
+
+
+@asynccontextmanager
+async def living(link: FakeLink, **more: Any) -> AsyncIterator[Worker]:
+    worker = Worker(link, name="w1", modules=[sample.__name__], **more)
+    life = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        await worker.drain(0.1)
+        await asyncio.wait({life}, timeout=10)
+        if not life.cancelled() and life.exception() is not None and worker.error is None:
+            life.result()
+
+
+def test_it_says_what_it_offers_and_reports_outcomes() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        async with living(link, slots=8, queues=["default", "gpu"]) as worker:
+            link.give(*(parcel("add", {"a": n}, job=n) for n in range(20)))
+            for n in range(20):
+                assert (await link.outcome(n)).value == n + 1
+            (hello,) = link.hellos
+            assert (hello.name, hello.slots, hello.queues) == ("w1", 8, ["default", "gpu"])
+            assert hello.incarnation == worker.incarnation
+            assert {"add", "shell", "test.noop"} <= {offer.name for offer in hello.blocks}
+            assert hello.pid > 0
+            # All twenty ended in one turn of the loop, so they travelled together.
+            assert max(len(e.outcomes) for e in link.exchanges) == 20
+        assert link.goodbyes == [worker.incarnation]
+        assert link.is_closed
+
+    run(main())
+
+
+def test_exchanges_are_numbered_and_what_was_seen_is_said() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        async with living(link):
+            for n in range(5):
+                link.give(parcel("test.noop", job=n))
+                await link.outcome(n)
+        numbers = [e.number for e in link.exchanges]
+        assert numbers == sorted(set(numbers))
+        assert numbers[0] == 1
+        for exchange in link.exchanges:
+            assert exchange.seen < exchange.number
+        # While a poll is under way its number is not seen, however many pushes were answered since.
+        pushes = [e for e in link.exchanges if e.outcomes]
+        for push in pushes:
+            waiting = max(e.number for e in link.exchanges if e.wait and e.number < push.number)
+            assert push.seen >= waiting - 1
+
+    run(main())
+
+
+def test_an_exchange_whose_answer_was_lost_is_asked_again() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        link.before = unreachable(2, lambda e: bool(e.outcomes))
+        link.after = unreachable(2, lambda e: bool(e.outcomes))
+        async with living(link):
+            link.give(parcel("add", {"a": 1}))
+            await link.outcome(1)
+            link.give(parcel("add", {"a": 1}, job=2))
+            await link.outcome(2)
+        pushes = [e for e in link.exchanges if e.outcomes and e.outcomes[0].job == 1]
+        assert len(pushes) == 5, "two never arrived, two answers were lost, one came through"
+        assert all(e == pushes[0] for e in pushes), "the very same exchange each time"
+
+    run(main())
+
+
+def test_a_lost_poll_answer_brings_its_jobs_the_second_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        link = FakeLink()
+        file = tmp_path / "witness"
+        async with living(link):
+            link.after = unreachable(1, lambda e: bool(e.wait))
+            link.give(parcel("test.witness", {"path": str(file), "key": "k"}))
+            await link.outcome(1)
+        assert file.read_text() == "k\n"
+
+    run(main())
+
+
+def test_the_same_parcel_again_is_not_run_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        link = FakeLink()
+        file = tmp_path / "witness"
+        given = {"path": str(file), "key": "k"}
+        async with living(link):
+            link.give(parcel("test.sleep", {"seconds": 0.2}, job=9), parcel("test.witness", given))
+            await link.outcome(1)
+            link.give(parcel("test.witness", given), parcel("test.sleep", {"seconds": 0.2}, job=9))
+            await link.outcome(9)
+            link.give(parcel("test.witness", given), parcel("add", {"a": 1}, job=3))
+            await link.outcome(3)
+            assert file.read_text() == "k\n"
+            # Another token is another claim, decided by the engine; only the same one is a repetition.
+            del link.accepted[("x1", 1, 1)]
+            link.give(parcel("test.witness", given, token="newer"))
+            assert (await link.outcome(1)).token == "newer"
+        assert file.read_text() == "k\nk\n"
+
+    run(main())
+
+
+def test_a_newer_token_for_a_running_attempt_stops_the_older_one() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        async with living(link):
+            link.give(parcel("test.sleep", {"seconds": 30}, token="old"))
+            await asyncio.sleep(0.1)
+            link.give(parcel("test.sleep", {"seconds": 0, "value": "new"}, token="new"))
+            outcome = await link.outcome(1)
+            assert (outcome.token, outcome.value) == ("new", "new")
+
+    run(main())
+
+
+def test_a_forgotten_worker_says_hello_with_what_it_holds() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        async with living(link) as worker:
+            link.give(parcel("test.sleep", {"seconds": 0.3, "value": "kept"}, job=1), parcel("add", {"a": 1}, job=2))
+
+            def forget(exchange: Exchange) -> None:
+                if exchange.outcomes:
+                    link.before = lambda exchange: None
+                    link.known = False
+
+            link.before = forget
+            assert (await link.outcome(2)).value == 2
+            assert (await link.outcome(1)).value == "kept"
+            first, second = link.hellos
+            assert second.incarnation == first.incarnation == worker.incarnation
+            assert {(h.execution, h.job, h.attempt) for h in second.holding} == {("x1", 1, 1), ("x1", 2, 1)}
+
+    run(main())
+
+
+def test_a_superseded_worker_stops() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        worker = Worker(link, name="w1")
+        life = asyncio.create_task(worker.run())
+        link.give(parcel("test.sleep", {"seconds": 30}))
+        await asyncio.sleep(0.1)
+
+        def refuse(exchange: Exchange) -> None:
+            raise WorkerSuperseded("another worker named w1 has registered")
+
+        link.before = refuse
+        link.give(parcel("test.noop", job=2))
+        with pytest.raises(WorkerSuperseded, match="another worker named w1"):
+            await asyncio.wait_for(life, 5)
+        assert isinstance(worker.error, WorkerSuperseded)
+        assert link.goodbyes == []
+        assert link.is_closed
+
+    run(main())
+
+
+def test_an_outcome_the_engine_will_not_take_becomes_a_failure() -> None:
+    async def main() -> None:
+        link = FakeLink()
+
+        def refuse(exchange: Exchange) -> None:
+            if any(o.value == "poison" for o in exchange.outcomes):
+                raise PayloadTooLarge("too much")
+
+        link.before = refuse
+        async with living(link):
+            link.give(*(parcel("test.echo", {"value": n if n != 3 else "poison"}, job=n) for n in range(6)))
+            for n in (0, 1, 2, 4, 5):
+                assert (await link.outcome(n)).value == n
+            outcome = await link.outcome(3)
+            assert outcome.is_permanent
+            assert outcome.failure is not None
+            assert "too much" in outcome.failure.message
+
+    run(main())
+
+
+def test_large_outcomes_go_in_several_exchanges() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        async with living(link):
+            link.give(*(parcel("test.echo", {"value": "x" * 400_000}, job=n) for n in range(6)))
+            for n in range(6):
+                await link.outcome(n)
+            assert max(len(e.outcomes) for e in link.exchanges) == 2
+            link.give(*(parcel("test.noop", job=n) for n in range(10, 610)))
+            await link.outcome(609)
+            assert max(len(e.outcomes) for e in link.exchanges) == 256
+
+    run(main())
+
+
+def test_a_cancel_notice_reaches_the_attempt() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        async with living(link):
+            link.give(parcel("test.sleep", {"seconds": 30}))
+            link.cancel(1, reason="by Ann")  # in the very answer that brings the job
+            outcome = await link.outcome(1)
+            assert outcome.is_cancelled
+            assert outcome.failure is not None
+            assert outcome.failure.message == "by Ann"
+            link.cancel(77)  # nobody has that one
+
+    run(main())
+
+
+def test_it_shows_life_while_nothing_happens() -> None:
+    async def main() -> None:
+        link = FakeLink(beat=50_000)
+        async with living(link):
+            link.give(parcel("test.sleep", {"seconds": 0.5}))
+            await asyncio.sleep(0.4)
+        assert 6 <= sum(1 for e in link.exchanges if e.wait) <= 20
+        assert all(e.wait <= 50_000 for e in link.exchanges)
+
+    run(main())
+
+
+def test_heartbeats_and_lines_travel_before_the_outcome() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        async with living(link):
+            link.give(parcel("talks-then-waits", {"seconds": 0.8}))
+            await link.outcome(1)
+            beats = [beat for e in link.exchanges for beat in e.beats]
+            assert [beat.details for beat in beats] == [{"done": 3}]
+            assert [line.message for line in beats[0].logs] == ["hello", "careful"]
+            link.give(parcel("talks-async", job=2))
+            outcome = await link.outcome(2)
+            assert [line.message for line in outcome.logs] == ["hello", "careful"]
+            (last,) = [e for e in link.exchanges if any(o.job == 2 for o in e.outcomes)]
+            assert [beat.details for beat in last.beats] == [{"done": 3}]
+
+    run(main())
+
+
+def test_drain_lets_running_jobs_end_and_takes_no_more() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        worker = Worker(link, name="w1")
+        life = asyncio.create_task(worker.run())
+        link.give(parcel("test.sleep", {"seconds": 0.3, "value": "done"}))
+        await asyncio.sleep(0.1)
+        drain = asyncio.create_task(worker.drain(5))
+        await asyncio.sleep(0.05)
+        assert link.exchanges[-1].drain
+        link.give(parcel("test.noop", job=2))  # claimed before the engine heard of it
+        handed_back = await link.outcome(2)
+        assert (handed_back.retry_after, handed_back.effect) == (0, Effect.NONE)
+        await drain
+        await asyncio.wait_for(life, 5)
+        assert link.accepted[("x1", 1, 1)].value == "done"
+        assert link.goodbyes == [worker.incarnation]
+
+    run(main())
+
+
+def test_drain_cancels_what_does_not_end_in_time() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        worker = Worker(link, name="w1")
+        life = asyncio.create_task(worker.run())
+        link.give(parcel("test.sleep", {"seconds": 30}))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        await worker.drain(0.2)
+        await asyncio.wait_for(life, 5)
+        assert time.monotonic() - began < 3
+        assert link.accepted[("x1", 1, 1)].is_cancelled
+
+    run(main())
+
+
+def test_it_lives_in_a_thread_and_stops() -> None:
+    link = FakeLink()
+    worker = Worker(link, Registry(), name="w1", modules=[sample.__name__])
+    link.give(parcel("who-child"), parcel("shell", {"command": "echo hi"}, job=2))
+    worker.start_in_thread()
+    deadline = time.monotonic() + 10
+    while len(link.accepted) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    worker.stop(grace=1)
+    assert link.accepted[("x1", 1, 1)].value["job"] == 1
+    assert link.accepted[("x1", 2, 1)].value["stdout"] == "hi\n"
+    assert link.is_closed
+    assert worker.error is None
+
+
+def test_a_worker_that_is_not_let_in_says_why() -> None:
+    class Closed(FakeLink):
+        async def hello(self, hello: Any) -> Any:
+            raise Unauthenticated("no valid token")
+
+    worker = Worker(Closed(), name="w1")
+    with pytest.raises(Unauthenticated, match="no valid token"):
+        worker.start_in_thread()
+    worker.stop()
