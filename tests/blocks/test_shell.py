@@ -111,8 +111,9 @@ def test_a_grandchild_that_keeps_the_output_open_does_not_hang_us() -> None:
         "sleep 60 & echo $! > pid; sleep 60",
         "trap '' TERM; (trap '' TERM; echo $(exec sh -c 'echo $PPID') > pid; while :; do sleep 1; done) & wait; wait",
         "setsid sleep 60 & echo $! > pid; wait",
+        "(setsid sleep 60 & echo $! > pid); sleep 60",
     ],
-    ids=["group", "ignores SIGTERM", "own session"],
+    ids=["group", "ignores SIGTERM", "own session", "double fork"],
 )
 def test_cancel_ends_the_command_and_all_it_started(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -60,7 +60,7 @@ async def shell(
         mark = trees.new_mark()
         trees.guard.watch(mark)
         try:
-            process = _start(arguments, {**_environment(env, ctx), trees.MARK: mark}, cwd, source, out, err)
+            process = _start(arguments, _environment(mark, env, ctx), cwd, source, out, err)
             try:
                 await _wait(process, (out, err), output_max_size)
             except BaseException:
@@ -86,13 +86,8 @@ async def shell(
     return result
 
 
-def _environment(given: dict[str, Any] | None, ctx: Context) -> dict[str, str]:
-    # The worker's own credentials are none of the command's business.
-    values = {
-        name: value
-        for name, value in os.environ.items()
-        if not (name.startswith("HOLDFAST_") and name.endswith(("KEY", "TOKEN")))
-    }
+def _environment(mark: str, given: dict[str, Any] | None, ctx: Context) -> dict[str, str]:
+    values = trees.environment(mark)
     values.update(
         HOLDFAST_EXECUTION=ctx.execution,
         HOLDFAST_STEP=ctx.step,

@@ -29,6 +29,16 @@ def new_mark() -> str:
     return os.urandom(8).hex()
 
 
+def environment(mark: str) -> dict[str, str]:
+    """What a process we start inherits: all but our own credentials, and its mark."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not (name.startswith("HOLDFAST_") and name.endswith(("KEY", "TOKEN")))
+    }
+    return {**inherited, MARK: mark}
+
+
 def _table() -> dict[int, tuple[int, int, int, str]]:
     """pid → (parent, group, session, state) of every process; empty where there is no /proc."""
     table: dict[int, tuple[int, int, int, str]] = {}

@@ -134,7 +134,11 @@ def cli(ctx: click.Context, project: str, traceback: bool) -> None:
       holdfast init               begin a project here
       holdfast run hello.yaml     run a workflow
     """
-    ctx.obj = {"project": project, "traceback": traceback}
+    if project:
+        try:
+            os.chdir(project)
+        except OSError as error:
+            raise click.UsageError(f"there is no project {project}: {error.strerror}", ctx) from None
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -30,7 +30,7 @@ from holdfast.store.records import Batch, Header, HistoryRow, Locked, PublishedR
 from holdfast.transport.messages import CancelNotice, Parcel
 
 from .dispatch import Dispatch, Held, JobKey, Session
-from .items import Ask, Item, Publish, ResendJob
+from .items import Ask, Item, KeepLogs, Publish, ResendJob
 from .reads import TurnReads
 
 #: A snapshot is worth its writing after this many events.
@@ -58,6 +58,13 @@ class Existing(msgspec.Struct, frozen=True):
     """Answer to a start whose idempotency key was used before with the same content."""
 
     execution: str
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """Answer to a claim that came too late."""
+
+
+LOST = Lost()
 
 
 class Cached:
@@ -151,8 +158,8 @@ class Turn:
         self.logs: list[LogRow] = []
         self.claims: list[Claim] = []
         self.resent: list[tuple[Session, Parcel]] = []
-        #: planned claims that lost, whose slot was given back
-        self.returned: set[JobKey] = set()
+        #: workers a slot was planned at for what this turn created
+        self.eager: list[Session] = []
         self.starts: dict[tuple[str, str], StartRow] = {}
         self.publishing: dict[tuple[str, str], PublishedRow] = {}
         self.stopped: list[State] = []
@@ -272,6 +279,11 @@ class Turn:
                 raise ForgedToken(f"job {request.job} of {item.execution}: that token is not of this attempt")
         if isinstance(request, ResendJob):
             return self._resend(cached.state, request, item.session)
+        if isinstance(request, KeepLogs):
+            if cached.state.version:
+                self.touched.setdefault(item.execution, cached)
+                self.logs += [LogRow(item.execution, 0, self.now, line) for line in request.lines]
+            return ()
         decided = decide(cached.state, request, self.now, self.reads)
         if isinstance(decided, Need):
             return decided.keys
@@ -295,7 +307,12 @@ class Turn:
                     ),
                 )
         if type(request) is ClaimJob:
-            return self._claimed(cached.state, request, item.session, bool(decided))
+            session = self.dispatch.sessions.get(item.session)
+            if decided and session is not None:
+                self._hand_over(cached.state, request.job, session)
+            else:
+                self.results[index] = (LOST, None)
+            return ()
         if isinstance(request, CompleteJob | FailJob) and request.logs:
             self.touched.setdefault(item.execution, cached)
             self.logs += [LogRow(item.execution, 0, self.now, line) for line in request.logs]
@@ -348,15 +365,6 @@ class Turn:
         return ()
 
     # --- claims ---------------------------------------------------------------------------------------
-    def _claimed(self, state: State, request: ClaimJob, incarnation: str, is_won: bool) -> tuple[Key, ...]:
-        session = self.dispatch.sessions.get(incarnation)
-        if session is not None and is_won:
-            self._hand_over(state, request.job, session)
-        elif session is not None:
-            session.planned -= 1
-            self.returned.add((state.id, request.job))
-        return ()
-
     def _claim_new(self) -> tuple[Key, ...]:
         """Give what this batch created to workers with room: the claim rides in the same commit. Returns
         rows that have to be read first (long inputs); call again then."""
@@ -375,6 +383,7 @@ class Turn:
             assert not isinstance(decided, Need)
             if decided:
                 session.planned += 1
+                self.eager.append(session)
                 self._apply(execution, cached, decided)
                 claim = self._hand_over(cached.state, job, session)
                 self._load_input(claim, keys)
@@ -479,15 +488,8 @@ class Turn:
         """The commit did not happen, or nobody knows: forget everything this turn touched."""
         for id in (*self.touched, *self.events):
             self.committer.cache.pop(id, None)
-        for claim in self.claims:
-            claim.session.planned -= 1
-        handled = self.returned | {(claim.row.execution, claim.row.job) for claim in self.claims}
-        for item in self.items:
-            # Planned claims that were not reached give their slot back too.
-            if isinstance(item, Ask) and type(item.request) is ClaimJob:
-                session = self.dispatch.sessions.get(item.session)
-                if session is not None and (item.execution, item.request.job) not in handled:
-                    session.planned -= 1
+        for session in self.eager:
+            session.planned -= 1
         self.reads.forget_offers()
         self.dispatch.reset_ready()
 
@@ -501,6 +503,8 @@ class Turn:
         counters.jobs_claimed += len(self.claims)
         if self.batch.blocks:
             self.reads.forget_offers()
+        if len(self.committer.stored) > 10_000:
+            self.committer.stored.clear()
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
         for id, cached in self.touched.items():
             counters.events += len(self.events.get(id, ()))

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from hashlib import blake2b
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -28,8 +29,8 @@ from holdfast.store.records import Batch, Header, TokenRow
 from holdfast.transport.messages import Exchange, Hello
 
 from .agenda import Agenda
-from .committer import Commit, Committer, Lock, Read, Turn
-from .dispatch import Dispatch
+from .committer import LOST, Commit, Committer, Lock, Read, Turn
+from .dispatch import Dispatch, Session
 from .exchanges import Exchanges
 from .inbox import Inbox
 from .items import Ask, Item, Publish, Put, Reply, spill
@@ -86,6 +87,7 @@ class Engine:
         self._full: Refused | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
         self.started_at = store.now()
+        self._offset = self.started_at - time.monotonic_ns() // 1000
 
     # --- life ---------------------------------------------------------------------------------------
     def start(self) -> Engine:
@@ -159,10 +161,10 @@ class Engine:
 
     def exchange(self, exchange: Exchange, reply: Reply) -> None:
         """Never refused for being busy: it brings results, and results make room."""
-        self._queue.put(lambda: self.exchanges.exchange(exchange, self.store.now(), reply))
+        self._queue.put(lambda: self.exchanges.exchange(exchange, self.clock(), reply))
 
     def goodbye(self, incarnation: str, reply: Reply) -> None:
-        self._queue.put(lambda: self.exchanges.goodbye(incarnation, self.store.now(), reply))
+        self._queue.put(lambda: self.exchanges.goodbye(incarnation, self.clock(), reply))
 
     def _admit(self) -> None:
         if self._is_stopping or self._fatal is not None:
@@ -206,6 +208,13 @@ class Engine:
         text = f"{execution}/{epoch}/{job}/{attempt}".encode()
         return blake2b(text, key=self._key, digest_size=16).hexdigest()
 
+    def clock(self) -> int:
+        """The store's time without asking it: corrected at every transaction and every tick."""
+        return time.monotonic_ns() // 1000 + self._offset
+
+    def set_clock(self, now: int) -> None:
+        self._offset = now - time.monotonic_ns() // 1000
+
     # --- the thread ---------------------------------------------------------------------------------
     def _run(self) -> None:
         try:
@@ -217,7 +226,7 @@ class Engine:
                 items = self._inbox.take()
                 if items:
                     self._turn(items)
-                self.exchanges.flush(self.store.now())
+                self.exchanges.flush(self.clock())
             self._guarded(self.rounds.end)
         except BaseException as error:
             log.exception("the engine stopped because of a bug or a broken invariant")
@@ -264,7 +273,7 @@ class Engine:
             self._guarded(self.rounds.reload)
         claims: list[Item] = []
         for (execution, job), session in self.dispatch.match():
-            ask = Ask(execution, ClaimJob(job, session.name, session.incarnation))
+            ask = Ask(execution, ClaimJob(job, session.name, session.incarnation), partial(_give_back, session))
             ask.session = session.incarnation
             claims.append(ask)
         return claims
@@ -302,7 +311,9 @@ class Engine:
         if worn:
             self._reject(worn, TooBusy("the execution keeps changing under this request; try again"))
         left = [item for item in items if item not in worn]
-        # A planned claim gave its slot back when the turn was undone; it is matched again from the queue.
+        # Claims are not carried over: they give their slot back and are matched again from the queue.
+        claims = [item for item in left if isinstance(item, Ask) and type(item.request) is ClaimJob]
+        self._reject(claims, TooBusy("matched again"))
         left = [item for item in left if not (isinstance(item, Ask) and type(item.request) is ClaimJob)]
         middle = (len(left) + 1) // 2
         for half in (left[:middle], left[middle:]):
@@ -318,6 +329,7 @@ class Engine:
     def _drive(self, items: list[Item]) -> Turn:
         """Run one turn of the committer against the store."""
         transaction = self.store.begin()
+        self.set_clock(transaction.now)
         turn = self.committer.turn(items, transaction.now)
         answer: Any = None
         wish = None
@@ -382,6 +394,12 @@ def future_reply() -> tuple[Future[Any], Reply]:
             future.set_result(value)
 
     return future, reply
+
+
+def _give_back(session: Session, value: Any, error: Exception | None) -> None:
+    """A planned claim that did not come about frees the slot it was planned for."""
+    if error is not None or value is LOST:
+        session.planned -= 1
 
 
 _PLACEHOLDER = CancelExecution()

@@ -18,7 +18,7 @@ from holdfast.store.records import Batch, WorkerRow
 from holdfast.transport.messages import Answer, Exchange, Hello, Outcome, Welcome
 
 from .dispatch import Dispatch, Held, JobKey, Session, Waiter
-from .items import Ask, Item, Put, Reply, ResendJob, spill
+from .items import Ask, Item, KeepLogs, Put, Reply, ResendJob, spill
 
 #: Refusals a worker cannot do anything about: the outcome is done with. Others make it ask again.
 _FINAL = ("HF02", "HF03", "HF04")
@@ -178,6 +178,8 @@ class Exchanges:
             session.is_draining = True
         items: list[Item] = []
         for beat in exchange.beats:
+            if beat.logs:
+                items.append(Ask(beat.execution, KeepLogs(tuple(beat.logs))))
             held = session.held.get((beat.execution, beat.job))
             if held is not None and held.attempt == beat.attempt:
                 held.details = beat.details

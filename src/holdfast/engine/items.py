@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.codec import pack
 from holdfast.core.errors import InvalidRequest, PayloadTooLarge
-from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, blob_digest
+from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, LogLine, blob_digest
 from holdfast.core.program import Program
 from holdfast.core.requests import Request
 from holdfast.store.records import Batch
@@ -29,6 +29,12 @@ class ResendJob(msgspec.Struct, frozen=True):
     attempt: int
 
 
+class KeepLogs(msgspec.Struct, frozen=True):
+    """Lines a running block said; they are kept, and decide nothing."""
+
+    lines: tuple[LogLine, ...]
+
+
 class Ask:
     """A request to one execution."""
 
@@ -37,7 +43,7 @@ class Ask:
         "tries",
     )  # fmt: skip
 
-    def __init__(self, execution: str, request: Request | ResendJob, reply: Reply = silent) -> None:
+    def __init__(self, execution: str, request: Request | ResendJob | KeepLogs, reply: Reply = silent) -> None:
         self.execution = execution
         self.request = request
         self.reply = reply

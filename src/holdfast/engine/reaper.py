@@ -44,10 +44,11 @@ def reap(
     claims: Iterable[JobRow],
     sessions: Mapping[str, Session],
     dead: Iterable[str],
-    orphans_since: int,
+    since: int,
+    orphans_after: int,
 ) -> Verdict:
-    """`orphans_since`: since when this engine has been looking; a claim whose worker has no row at all is
-    given up only after a lease has passed since then."""
+    """`since`: when this engine began to look; before that nobody could reach it, so silence is counted
+    from there. Claims whose worker has no row at all are given up once `orphans_after` is past."""
     verdict = Verdict(engines_gone=list(dead))
     gone_engines = set(verdict.engines_gone)
     alive: dict[str, WorkerRow] = {}
@@ -60,7 +61,7 @@ def reap(
             why = f"worker {worker.name} went down with its engine"
         elif worker.state == "offline":
             why = f"worker {worker.name} left"
-        elif worker.seen_at + worker.lease < now:
+        elif max(worker.seen_at, since) + worker.lease < now:
             why = f"worker {worker.name} has been silent for {(now - worker.seen_at) // 1_000_000} s"
         if why:
             given_up[worker.incarnation] = why
@@ -75,7 +76,7 @@ def reap(
         why = given_up.get(claim.incarnation, "")
         if not why:
             # A newer incarnation took the row of this one's worker.
-            if orphans_since + 2_000_000 > now:
+            if orphans_after + 2_000_000 > now:
                 continue
             why = "its worker was replaced by a newer incarnation"
         verdict.losses.append(Loss(claim.execution, LoseJob(claim.job, claim.attempt, "worker-lost", why)))

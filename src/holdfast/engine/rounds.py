@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.model import Status
 from holdfast.store.records import Batch, EngineRow, WorkerRow
 from holdfast.transport.messages import CancelNotice, Hello
 
@@ -54,19 +53,16 @@ class Rounds:
     def pause(self) -> float:
         """Seconds until something may have to be done without being asked."""
         engine = self._engine
-        now = engine.store.now() if not engine.store.is_shared else self._now()
+        now = engine.clock()
         times = [self._next_tick, self._next_agenda]
         for due in (engine.agenda.next_due(), engine.exchanges.next_deadline()):
             if due is not None:
                 times.append(due)
         return max(0.0, min(1.0, (min(times) - now) / SECOND))
 
-    def _now(self) -> int:
-        return self._engine.store.now()
-
     def due(self) -> list[Item]:
         engine = self._engine
-        now = self._now()
+        now = self._engine.clock()
         items: list[Item] = []
         if now >= self._next_agenda:
             self._read_agenda(now)
@@ -86,6 +82,7 @@ class Rounds:
 
     def _tick(self, now: int) -> list[Item]:
         engine = self._engine
+        engine.set_clock(engine.store.now())
         self._next_tick = now + SECOND
         items = engine.exchanges.expire(now)
         for session in engine.dispatch.sessions.values():
@@ -130,11 +127,7 @@ class Rounds:
         if not held:
             return []
         with engine.store.reading() as queries:
-            stopping = {
-                header.id
-                for tenant in {"default"}
-                for header in queries.headers(tenant, statuses=[Status.CANCELLING], limit=500)
-            }
+            stopping = set(queries.stopping())
         for session in engine.dispatch.sessions.values():
             for (execution, job), claim in session.held.items():
                 if execution in stopping and not claim.is_told:
@@ -183,7 +176,7 @@ class Rounds:
             workers = queries.workers()
             claims = queries.claimed()
         lease = 0 if is_sure else engine.exchanges.lease
-        verdict = reap(now, workers, claims, engine.dispatch.sessions, dead, self._since + lease)
+        verdict = reap(now, workers, claims, engine.dispatch.sessions, dead, self._since, self._since + lease)
         items: list[Item] = [Ask(loss.execution, loss.request) for loss in verdict.losses]
         if verdict.offline or verdict.engines_gone:
             items.append(Put(Batch(workers=verdict.offline, engines_gone=verdict.engines_gone)))
@@ -197,5 +190,5 @@ class Rounds:
             is_other = before is not None and before.incarnation != hello.incarnation
             old = queries.claimed(before.incarnation) if before is not None and is_other else []
         return engine.exchanges.hello(
-            hello, self._now(), is_local=is_local, before=before, claims=claims, old_claims=old, reply=reply
+            hello, self._engine.clock(), is_local=is_local, before=before, claims=claims, old_claims=old, reply=reply
         )

@@ -308,7 +308,8 @@ class _Compiler:
         step.variable, step.type = draft.variable, draft.type
         given = draft.args.get("value")
         if given is None:
-            self.report.add(draft.node, "HF0109", "`let` needs a value", help="`let x = 1`")
+            if draft.variable or " " not in draft.short:
+                self.report.add(draft.node, "HF0109", "`let` needs a value", help="`let x = 1`")
             return previous
         value = names.words(given) if isinstance(given, Excerpt) else names.shape(given)
         if step.type and value.fn is None and value.constant is not None:
@@ -437,6 +438,8 @@ class _Compiler:
             return names.template(given.unquoted())
         if isinstance(given, Node):
             return names.shape(given)
+        if " " in draft.short and not draft.args:
+            return constant(None)  # the short form was already found wanting
         self.report.add(draft.node, "HF0109", f"`{draft.kind.name}` needs `{key}`",
                         help=f"e.g. `{STEP_TYPES[draft.kind.name].example}`")  # fmt: skip
         return constant(None)
@@ -448,9 +451,9 @@ class _Compiler:
 def _known(value: Value, label: str) -> Previous:
     """What is known of an output that the definition itself gives."""
     step = f"step `{label}`"
-    if value.fn is not None:
+    if value.fn is not None and value.keys is None:
         return Previous(is_open=True, step=step)
-    keys: Iterable[str] = value.constant if isinstance(value.constant, dict) else ()
+    keys: Iterable[str] = value.constant if isinstance(value.constant, dict) else value.keys or ()
     return Previous(frozenset(keys), False, step)
 
 

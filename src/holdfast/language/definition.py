@@ -155,7 +155,7 @@ class Reader(ShortForms):
                 return None
             if kind == "let":
                 draft = self._draft(step, STEP_TYPES["let"], lane, f"let {value.value}")
-                self._captures(draft, Excerpt(value.value, value), 0)
+                self._captures(draft, Excerpt(value.value, value))
             else:
                 draft = self._draft(step, STEP_TYPES["block"], lane, f"{kind} {value.value}")
                 draft.block = kind

@@ -297,6 +297,8 @@ def _syntax(report: Report, error: yaml.MarkedYAMLError) -> None:
         text, context, help = "a tab cannot be used for indentation", "", "use spaces"
     elif "cannot start any token" in text:
         help = f"a plain value cannot begin with `{source[column : column + 1]}`; quote it"
+    elif "did not find expected ',' or" in text and "${" in source:
+        help = "inside of `[ ]` and `{ }`, texts that hold `${…}` have to be quoted"
     elif "did not find expected key" in text or "did not find expected '-' indicator" in text:
         help = "check the indentation: keys of one map, and the dashes of one list, start in the same column"
     elif "unexpected end of stream" in text:

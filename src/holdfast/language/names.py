@@ -55,7 +55,7 @@ class Excerpt:
 class Value:
     """A literal, or something to be evaluated each time it is needed."""
 
-    __slots__ = ("constant", "fn", "text", "trees")
+    __slots__ = ("constant", "fn", "keys", "text", "trees")
 
     def __init__(self, constant: Any, fn: Fn | None = None, text: str = "", trees: tuple[Expr, ...] = ()):
         self.constant = constant
@@ -63,6 +63,8 @@ class Value:
         self.fn = fn
         self.text = text
         self.trees = trees
+        #: of a map: its keys
+        self.keys: frozenset[str] | None = None
 
     def get(self, scope: Scope) -> Any:
         if self.fn is None:

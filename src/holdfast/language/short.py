@@ -92,7 +92,7 @@ class ShortForms:
             return None
         else:
             draft = self._draft(step, STEP_TYPES[kind], lane, whole.text.strip())
-            self._captures(draft, rest, lead)
+            self._captures(draft, rest)
         draft.common = common
         return draft
 
@@ -111,8 +111,10 @@ class ShortForms:
             help = did_you_mean(word, [*STEP_TYPES, *BLOCK_FORMS]) or "`block: NAME` runs a block"
         at.report(self.report, "HF0110", f"unknown step type `{word}`", label="not a step type", help=help)
 
-    def _captures(self, draft: Draft, rest: Excerpt, lead: int) -> None:
+    def _captures(self, draft: Draft, rest: Excerpt) -> None:
         template = draft.kind.shorthand or ""
+        if not rest.text.strip():
+            return  # what is missing may be given by keys
         found = match_shorthand(template, rest.text)
         if found is None:
             self._unmatched(draft.kind.name, template, rest)
@@ -138,19 +140,17 @@ class ShortForms:
         shown = template.replace("...", "")
         text = rest.text.strip()
         start = len(rest.text) - len(rest.text.lstrip())
-        if text:
-            help = f"it is `{name} {shown}`" if shown else f"`{name}` takes nothing"
-            message = f"the short form of `{name}` does not fit"
-            rest.report(self.report, "HF0111", message, start, start + len(text), help=help)
-        else:
-            rest.report(self.report, "HF0111", f"`{name}` needs more", help=f"it is `{name} {shown}`")
+        help = f"it is `{name} {shown}`" if shown else f"`{name}` takes nothing"
+        message = f"the short form of `{name}` does not fit"
+        rest.report(self.report, "HF0111", message, start, start + len(text), help=help)
 
     def _block_form(self, draft: Draft, rest: Excerpt, name: str) -> None:
         template = BLOCK_FORMS[name][0]
+        if not rest.text.strip():
+            return
         found = match_shorthand(template, rest.text)
         if found is None:
-            if rest.text.strip() or "command" in template:
-                self._unmatched(name, template, rest)
+            self._unmatched(name, template, rest)
             return
         for key, capture in found.items():
             if isinstance(capture, Capture):

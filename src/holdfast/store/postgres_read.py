@@ -63,11 +63,12 @@ def shared_rows(rows: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
             found[BlobKey(from_key(execution), digest)] = data
     if starts := [key for key in found if isinstance(key, StartKey)]:
         used = {
-            (tenant, key): StartRow(tenant, key, from_key(execution), content, at)
+            (tenant, key): (from_key(execution), content, at)
             for tenant, key, execution, content, at in rows(
                 _STARTS, [texts([k.tenant for k in starts]), texts([k.key for k in starts])]
             )
         }
         for start in starts:
-            found[start] = used.get((storable(start.tenant), storable(start.key)))
+            if row := used.get((storable(start.tenant), storable(start.key))):
+                found[start] = StartRow(start.tenant, start.key, *row)
     return found

@@ -125,6 +125,12 @@ class Queries(ABC):
             for row in self.rows("SELECT id FROM executions WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
         ]
 
+    def stopping(self, limit: int = 5000) -> list[str]:
+        """Executions of any tenant that somebody asked to stop and that have not ended."""
+        sql = "SELECT id FROM executions WHERE status IN (?, ?, ?) AND status < 20 LIMIT ?"
+        params = (Status.CANCELLING, Status.FORCE_CANCELLING, Status.KILLING)
+        return [from_key(bytes(key)) for (key,) in self.rows(sql, (*map(int, params), limit))]
+
     def status_counts(self, tenant: str) -> dict[Status, int]:
         sql = "SELECT status, count(*) FROM executions WHERE tenant = ? GROUP BY status"
         return {Status(status): count for status, count in self.rows(sql, (tenant,))}

@@ -265,6 +265,8 @@ class SqliteStore:
 
     def close(self) -> None:
         with self._reader_lock:
+            if self._is_closed:
+                return  # the number of our lock's file may already be somebody else's
             self._is_closed = True
             for reader in self._readers:
                 reader.connection.close()

@@ -105,7 +105,7 @@ class Place:
         if self.is_usable:
             self._process.terminate()
             deadline = time.monotonic() + RETIRE_LIMIT
-            while self._process.poll() is None and time.monotonic() < deadline:
+            while self._process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             if self._process.returncode is not None:
                 self._writer.close()
@@ -141,7 +141,7 @@ def _spawn(path: list[str], mark: str) -> tuple[subprocess.Popen[bytes], socket.
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", "holdfast.worker.child", str(theirs.fileno()), str(os.getpid())],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path), trees.MARK: mark},
+            env={**trees.environment(mark), "PYTHONPATH": os.pathsep.join(path)},
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=2,  # what a block prints must not mix with what a command of ours prints

@@ -1,0 +1,150 @@
+"""The verbs of `client.Verbs` without a server: over a `Service` in this process, for one actor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.core.errors import BadUsage
+from holdfast.core.model import Actor, Status
+from holdfast.core.views import (
+    BlockView,
+    ExecutionView,
+    HealthView,
+    JobView,
+    LogView,
+    QueueView,
+    WhyView,
+    WorkerView,
+    WorkflowView,
+)
+from holdfast.engine.service import Service
+
+#: seconds between looks at a store that other engines write
+LOOK = 0.25
+
+
+class LocalVerbs:
+    """`is_live` says whether anything can move while we look: an engine here, or others on the store."""
+
+    def __init__(self, service: Service, actor: Actor, *, has_engine: bool = True) -> None:
+        self.service = service
+        self.actor = actor
+        self.has_engine = has_engine
+
+    @property
+    def is_live(self) -> bool:
+        return self.has_engine or self.service.store.is_shared
+
+    def start(
+        self,
+        *,
+        workflow: str = "",
+        definition: Mapping[str, Any] | None = None,
+        input: Any = None,
+        key: str = "",
+        labels: dict[str, str] | None = None,
+        id: str = "",
+    ) -> ExecutionView:
+        return self.service.start(
+            self.actor, workflow=workflow, definition=definition, input=input, key=key, labels=labels, id=id
+        )
+
+    def show(self, id: str) -> ExecutionView:
+        return self.service.show(self.actor, id)
+
+    def executions(
+        self, *, statuses: tuple[str, ...] = (), workflow: str = "", before: str = "", limit: int = 50
+    ) -> list[ExecutionView]:
+        chosen = tuple(Status[name] for name in statuses)
+        return self.service.executions(self.actor, statuses=chosen, workflow=workflow, before=before, limit=limit)
+
+    def events(self, id: str, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+        return self.service.events(self.actor, self.service.resolve(self.actor, id), after, limit)
+
+    def follow(self, id: str, after: int = 0) -> Iterator[dict[str, Any]]:
+        id = self.service.resolve(self.actor, id)
+        for _ in self._moments(id):
+            # Before the events: those of an execution seen as ended here are then complete.
+            is_over = self.service.show(self.actor, id).is_ended or not self.is_live
+            while page := self.events(id, after):
+                yield from page
+                after = page[-1]["seq"]
+            if is_over:
+                return
+
+    def _moments(self, id: str) -> Iterator[None]:
+        """At once, and then whenever something may have happened."""
+        if self.has_engine:
+            yield from self.service.follow(id)
+            return
+        while True:
+            yield
+            time.sleep(LOOK)
+
+    def jobs(self, id: str) -> list[JobView]:
+        return self.service.jobs(self.actor, id)
+
+    def logs(self, id: str, after: int = 0, limit: int = 500) -> list[LogView]:
+        return self.service.logs(self.actor, id, after, limit)
+
+    def why(self, id: str) -> WhyView:
+        return self.service.why(self.actor, id)
+
+    def wait(self, id: str, timeout: float | None = None) -> ExecutionView:
+        return self.service.wait(self.actor, id, timeout)
+
+    def signal(self, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView:
+        return self.service.signal(self.actor, id, name, value, key)
+
+    def cancel(self, id: str, reason: str = "") -> ExecutionView:
+        return self.service.cancel(self.actor, id, reason)
+
+    def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
+        return self.service.publish(self.actor, definition, name)
+
+    def workflows(self, name: str = "") -> list[WorkflowView]:
+        return self.service.workflows(self.actor, name)
+
+    def workflow(self, name: str, version: int = 0) -> WorkflowView:
+        return self.service.workflow(self.actor, name, version)
+
+    def definition(self, id: str) -> Any:
+        return self.service.definition(self.actor, self.service.resolve(self.actor, id))
+
+    def blocks(self) -> list[BlockView]:
+        return self.service.blocks()
+
+    def workers(self) -> list[WorkerView]:
+        return self.service.workers()
+
+    def queues(self) -> list[QueueView]:
+        return self.service.queues()
+
+    def health(self) -> HealthView:
+        return self.service.health()
+
+
+def statuses_of(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Statuses as people write them: any case, `-` for `_`, and the groups `open`, `ended`, `failed`."""
+    groups = {
+        "open": [s for s in Status if not s.is_ended],
+        "ended": [s for s in Status if s.is_ended],
+        "failed": [s for s in Status if s.name.startswith("FAILED")],
+    }
+    chosen: dict[str, None] = {}
+    for text in names:
+        for name in text.split(","):
+            plain = name.strip().upper().replace("-", "_")
+            if plain in Status.__members__:
+                chosen[plain] = None
+            elif plain.lower() in groups:
+                chosen |= dict.fromkeys(s.name for s in groups[plain.lower()])
+            else:
+                from .refusals import close_to
+
+                close = close_to(plain, Status.__members__)
+                hint = f"did you mean {close}?" if close else "see `holdfast explain statuses`"
+                raise BadUsage(f"there is no status `{name}`; {hint}")
+    return tuple(chosen)
