@@ -211,6 +211,19 @@ class Forbidden(Refused):
     code, status = "HF0602", 403
 
 
+class TooManyAttempts(Refused):
+    """Too many wrong tokens came from that address."""
+
+    code, status = "HF0603", 429
+    retry_after = 60
+
+
+class UnknownToken(Refused):
+    """There is no API token with that id."""
+
+    code, status = "HF0604", 404
+
+
 # --- limits ----------------------------------------------------------------------------------------
 class PayloadTooLarge(Refused):
     """A value or a request body is over the limit."""

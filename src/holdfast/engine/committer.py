@@ -84,7 +84,8 @@ class Cached:
 class Claim(msgspec.Struct):
     session: Session
     row: JobRow
-    parcel: Parcel
+    #: made once everything it shows has been read
+    parcel: Parcel | None = None
 
 
 class Counters:
@@ -369,9 +370,6 @@ class Turn:
         """Give what this batch created to workers with room: the claim rides in the same commit. Returns
         rows that have to be read first (long inputs); call again then."""
         keys: dict[Key, None] = {}
-        for claim in self.claims:
-            if claim.parcel.input is _UNREAD:
-                self._load_input(claim, keys)
         for (execution, job), row in self.jobs.items():
             if row is None or row.incarnation:
                 continue
@@ -385,18 +383,22 @@ class Turn:
                 session.planned += 1
                 self.eager.append(session)
                 self._apply(execution, cached, decided)
-                claim = self._hand_over(cached.state, job, session)
-                self._load_input(claim, keys)
+                self._hand_over(cached.state, job, session)
+        for claim in self.claims:
+            if claim.parcel is None:
+                state = self.touched[claim.row.execution].state
+                try:
+                    claim.parcel = self._parcel(state, state.jobs[claim.row.job], claim.session)
+                except Missing as missing:
+                    keys.update(dict.fromkeys(missing.keys))
         return tuple(keys)
 
-    def _hand_over(self, state: State, id: int, session: Session) -> Claim:
+    def _hand_over(self, state: State, id: int, session: Session) -> None:
         job = state.jobs[id]
         row = queued(state, id)
         row.incarnation, row.attempt, row.since = session.incarnation, job.attempt, self.now
         self.jobs[state.id, id] = row
-        claim = Claim(session, row, self._parcel(state, job, session, _UNREAD))
-        self.claims.append(claim)
-        return claim
+        self.claims.append(Claim(session, row))
 
     def _resend(self, state: State, request: ResendJob, incarnation: str) -> tuple[Key, ...]:
         """The claim is committed, but the worker never got it: the same parcel under the same token."""
@@ -407,29 +409,20 @@ class Turn:
         if job.status is not JobStatus.STARTED:
             return ()
         try:
-            input = self.reads.load(state.id, job.input)
-            self.resent.append((session, self._parcel(state, job, session, input)))
+            self.resent.append((session, self._parcel(state, job, session)))
         except Missing as missing:
             return missing.keys
         return ()
 
-    def _parcel(self, state: State, job: Job, session: Session, input: Any) -> Parcel:
+    def _parcel(self, state: State, job: Job, session: Session) -> Parcel:
         spec = state.specs[job.spec]
         program = self.reads.program(state.definition)
+        input = self.reads.load(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
         return Parcel(
             state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, f"{state.id}/{job.id}",
             state.workflow, program.label(job.step) if program else "", "", job.details,
         )  # fmt: skip
-
-    def _load_input(self, claim: Claim, keys: dict[Key, None]) -> None:
-        state = self.touched[claim.row.execution].state
-        try:
-            value = self.reads.load(state.id, state.jobs[claim.row.job].input)
-        except Missing as missing:
-            keys.update(dict.fromkeys(missing.keys))
-            return
-        claim.parcel = msgspec.structs.replace(claim.parcel, input=value)
 
     # --- writing --------------------------------------------------------------------------------------
     def _build(self) -> None:
@@ -518,6 +511,7 @@ class Turn:
             session.planned -= 1
             deadline = row.since + (row.timeout + TIMEOUT_GRACE if row.timeout else self.committer.stuck_after)
             session.held[row.execution, row.job] = Held(row.attempt, row.since, row.timeout, deadline)
+            assert claim.parcel is not None
             session.mailbox.append(claim.parcel)
         for session, parcel in self.resent:
             session.mailbox.append(parcel)
@@ -547,12 +541,6 @@ class Turn:
             item.reply(value, error)
 
 
-class _Unread:
-    def __repr__(self) -> str:
-        return "<not read yet>"
-
-
-_UNREAD = _Unread()
 _SUMMARISED = frozenset(
     {
         e.ExecutionStarted,

@@ -18,6 +18,7 @@ from holdfast.core.errors import (
     AmbiguousId,
     InvalidRequest,
     TimedOut,
+    UnknownBlob,
     UnknownExecution,
     UnknownWorkflow,
 )
@@ -123,10 +124,14 @@ class Service:
     def _compiled(self, data: bytes, definition: Mapping[str, Any]) -> Program:
         program = self._programs.get(data)
         if program is None:
-            program = compile_definition(definition)
-            if len(self._programs) > 256:
-                self._programs.pop(next(iter(self._programs)))
-            self._programs[data] = program
+            program = self._remember(data, compile_definition(definition))
+        return program
+
+    def _remember(self, key: bytes, program: Program) -> Program:
+        """Called from many threads; each step is atomic, and one program too many does no harm."""
+        if len(self._programs) >= 256:
+            self._programs.pop(next(iter(tuple(self._programs)), b""), None)
+        self._programs[key] = program
         return program
 
     def started(self, actor: Actor, answer: Header | Existing) -> ExecutionView:
@@ -266,7 +271,33 @@ class Service:
         with self.store.reading() as queries:
             digest = self._header(queries, actor, id).definition
             data = queries.definition(digest)
-        return unpack(data) if data else None
+        return msgspec.json.decode(data) if data else None
+
+    def blob(self, actor: Actor, id: str, digest: str) -> Any:
+        """A long value that events only refer to."""
+        with self.store.reading() as queries:
+            self._header(queries, actor, id)
+            data = queries.blob(id, bytes.fromhex(digest)) if is_id(digest) else None
+        if data is None:
+            raise UnknownBlob(f"execution {id} has no value {digest[:40]}")
+        return unpack(data)
+
+    def feed(self, actor: Actor, id: str, after: int, limit: int = 500) -> tuple[list[dict[str, Any]], str]:
+        """Events above `after` and, once they are the last there will be, the final status."""
+        with self.store.reading() as queries:
+            header = self._header(queries, actor, id)
+        # The header first: what it counts is in the history by then.
+        found = self.events(actor, id, after, limit)
+        last = found[-1]["seq"] if found else after
+        return found, header.status.name if header.status.is_ended and last >= header.version else ""
+
+    def feed_logs(self, actor: Actor, id: str, after: int, limit: int = 500) -> tuple[list[LogView], str]:
+        """The same for log lines."""
+        with self.store.reading() as queries:
+            header = self._header(queries, actor, id)
+            found = [log_view(row.number, row.at, row.line) for row in queries.logs(id, after, limit)]
+        last = found[-1].number if found else after
+        return found, header.status.name if header.status.is_ended and last >= header.logs else ""
 
     def wait(self, actor: Actor, id: str, timeout: float | None = None) -> ExecutionView:
         """Until it has ended; `TimedOut` when that takes longer."""
@@ -312,7 +343,7 @@ class Service:
             data = queries.definition(digest)
             if data is None:
                 raise UnknownWorkflow("the definition of this execution is not stored any more")
-            program = self._programs[digest] = program_from_bytes(data)
+            program = self._remember(digest, program_from_bytes(data))
         return program
 
     def view(self, queries: Queries, header: Header) -> ExecutionView:
@@ -361,7 +392,7 @@ class Service:
             raise UnknownWorkflow(f"workflow {name!r} has no version {version}; the newest is {views[0].version}")
         with self.store.reading() as queries:
             data = queries.definition(bytes.fromhex(view.digest))
-        return msgspec.structs.replace(view, definition=unpack(data) if data else None)
+        return msgspec.structs.replace(view, definition=msgspec.json.decode(data) if data else None)
 
     def blocks(self) -> list[BlockView]:
         now = self.store.now()

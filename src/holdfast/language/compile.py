@@ -344,10 +344,12 @@ class _Compiler:
 
     def _return(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
         given = draft.args.get("value")
-        if isinstance(given, Excerpt):
-            step.args["value"] = self._word(given, names)
-        else:
+        if not isinstance(given, Excerpt):
             step.args["value"] = self._arg(draft, "value", names)
+        elif given.text[:1] in ("[", "{"):
+            step.args["value"] = names.test(given, lenient=False)
+        else:
+            step.args["value"] = self._word(given, names)
         return _known(step.args["value"], step.label)
 
     def _no_op(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:

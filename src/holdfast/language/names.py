@@ -181,9 +181,9 @@ class Names:
             )  # fmt: skip
         return self._value(excerpt, parse_words, False)
 
-    def test(self, excerpt: Excerpt) -> Value:
-        """The text of a condition: `${…}`, or an expression as such."""
-        return self._value(excerpt, lambda text, dashed: parse(text, dashed, words=True), True)
+    def test(self, excerpt: Excerpt, lenient: bool = True) -> Value:
+        """The text of a condition: an expression as such, in which `${…}` may be an operand."""
+        return self._value(excerpt, lambda text, dashed: parse(text, dashed, words=True), lenient)
 
     def shape(self, node: Node, lenient: bool = False) -> Value:
         """Any data of the document, with `${…}` in its texts. A reference to a long value stays one."""
@@ -211,7 +211,7 @@ class Names:
             tree = read(excerpt.text, self.shared.dashed)
         except ExpressionSyntax as error:
             excerpt.report(self.shared.report, error.code, error.message, error.start, error.end, help=error.help)
-            return Value(None)
+            return Value(None, lambda scope: None, excerpt.text)
         if isinstance(tree, Literal):
             return Value(tree.value)
         self.check(tree, excerpt, lenient)

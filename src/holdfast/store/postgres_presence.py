@@ -139,7 +139,8 @@ class Presence:
                     self._connection = self._open()
                     self._is_heard = True  # who knows what was said meanwhile
                     pause = 0.05
-                next_hint = self._turn(self._connection, next_hint)
+                else:
+                    next_hint = self._turn(self._connection, next_hint)
             except (psycopg.Error, Refused, OSError) as error:
                 if self._connection is None or is_lost(self._connection):
                     discard(self._connection)

@@ -1,0 +1,288 @@
+"""Screens: how progress is shown on stderr — a live tree on a terminal, one line per fact elsewhere.
+
+A screen hears events and log lines in order and may be asked to tick; it decides nothing. rich is imported
+only by the screen that draws with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from holdfast.core.views import LogView
+
+from .progress import OVER, Progress, Row
+from .text import MARKS, dim, is_plain, say, style, took
+
+_LEVELS = {"WARNING": "yellow", "ERROR": "red"}
+_SPIN = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+#: seconds after which a line says that a job is still running
+STILL = 3.0
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Screen(Protocol):
+    progress: Progress
+
+    def open(self) -> None: ...
+
+    def event(self, event: dict[str, Any]) -> None: ...
+
+    def log(self, line: LogView) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def screen_for(progress: Progress, *, quiet: bool = False) -> Screen:
+    if quiet:
+        return SilentScreen(progress)
+    return PlainScreen(progress) if is_plain() else LiveScreen(progress)
+
+
+class SilentScreen:
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def open(self) -> None:
+        """Nothing to show."""
+
+    def event(self, event: dict[str, Any]) -> None:
+        self.progress.apply(event)
+
+    def log(self, line: LogView) -> None:
+        """Nothing to show."""
+
+    def tick(self) -> None:
+        """Nothing to show."""
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def close(self) -> None:
+        """Nothing to show."""
+
+
+class PlainScreen:
+    """One line per thing that happened, with the time since the start."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        #: jobs already spoken of as running
+        self._told: set[int] = set()
+
+    def open(self) -> None:
+        """The first line comes with the first event."""
+
+    def close(self) -> None:
+        """Every line is out already."""
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def event(self, event: dict[str, Any]) -> None:
+        progress, at = self.progress, event["at"]
+        row = progress.apply(event)
+        match event["type"]:
+            case "JobSucceeded" if row is not None:
+                work = row.jobs[event["job"]]
+                tries = f", attempt {work.attempt}" if work.attempt > 1 else ""
+                self._line(at, "ok", row.label, f"({took(at - work.since)}{tries})")
+            case "JobFailed" if row is not None:
+                self._line(at, "failed", row.label, event["failure"]["message"])
+            case "JobRescheduled" if row is not None:
+                pause = took(event["due"] - at)
+                failure = event.get("failure")
+                why = f"attempt {event['attempt']} failed: {failure['message']}; " if failure else ""
+                self._line(at, "retry", row.label, f"{why}again in {pause}")
+            case "JobCancelled" if row is not None:
+                self._line(at, "stopped", row.label)
+            case "TimerSet" if row is not None:
+                self._line(at, "sleeps", row.label, f"({took(event['due'] - at)})")
+            case "SignalReceived":
+                self._line(at, "signal", event["name"])
+            case "CancelRequested":
+                self._line(at, "cancel", f"asked for by {event['actor']['name']}", event.get("reason", ""))
+            case "LaneAdvanced":
+                self._listening(event, at)
+
+    def _listening(self, event: dict[str, Any], at: int) -> None:
+        for op in event["ops"]:
+            if op[0] == 13:
+                short = self.progress.id[:8]
+                self._line(at, "waits", f"for signal `{op[1]}`", f"(holdfast signal {short} {op[1]})")
+
+    def log(self, line: LogView) -> None:
+        where = f"{line.step}: " if line.job and line.step else ""
+        word = "log" if line.level in ("INFO", "DEBUG") else line.level.lower()
+        self._line(line.at, word, f"{where}{line.message}")
+
+    def tick(self) -> None:
+        for row in self.progress.rows:
+            for job, work in row.jobs.items():
+                if work.state not in OVER and job not in self._told and now_us() - work.since > STILL * 1e6:
+                    self._told.add(job)
+                    what = {"queued": "waiting for a worker", "retry": "in back-off"}.get(work.state, "running")
+                    self._line(now_us(), "…", row.label, f"still {what}")
+
+    def _line(self, at: int, word: str, *parts: str) -> None:
+        elapsed = took(at - self.progress.began) if self.progress.began else ""
+        say(f"  {elapsed:>6}  {word:<8} {'  '.join(part for part in parts if part)}".rstrip())
+
+
+class LiveScreen:
+    """The tree of steps, redrawn in place; log lines scroll by above it."""
+
+    def __init__(self, progress: Progress) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.progress = progress
+        self._console = Console(stderr=True, highlight=False)
+        self._live = Live(
+            console=self._console, get_renderable=self._draw, refresh_per_second=10, redirect_stdout=False,
+            redirect_stderr=False,
+        )  # fmt: skip
+        self._is_open = False
+
+    def open(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._live.start()
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._live.refresh()
+            self._live.stop()
+
+    def note(self, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text(text), soft_wrap=True)
+
+    def event(self, event: dict[str, Any]) -> None:
+        self.progress.apply(event)
+
+    def log(self, line: LogView) -> None:
+        from rich.text import Text
+
+        text = Text("  ")
+        if line.job and line.step:
+            text.append(f"{line.step}  ", style="dim")
+        text.append(line.message, style=_LEVELS.get(line.level, "dim" if line.level == "DEBUG" else ""))
+        self._console.print(text, soft_wrap=True)
+
+    def tick(self) -> None:
+        """rich redraws by itself."""
+
+    def _draw(self) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        now = now_us()
+        rows = self._window()
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, overflow="ellipsis", max_width=max(20, self._console.width // 2))
+        grid.add_column(justify="right", no_wrap=True)
+        grid.add_column(no_wrap=True, overflow="ellipsis")
+        for row in rows:
+            if isinstance(row, str):
+                grid.add_row(Text(f"    {row}", style="dim"), "", "")
+                continue
+            mark, colour, time_text, note = describe(row, self.progress, now)
+            faint = row.state in ("pending", "skipped")
+            label = Text("  " + "  " * row.depth)
+            label.append(mark, style=colour)
+            label.append(f" {row.label}", style="dim" if faint else "bold" if row.state == "failed" else "")
+            grid.add_row(label, Text(time_text, style="dim"), Text(note, style=_note_style(row)))
+        return grid
+
+    def _window(self) -> list[Row | str]:
+        """All rows, or as many as fit: what is over goes first, then what is far ahead."""
+        rows, limit = self.progress.rows, max(6, self._console.height - 8)
+        if len(rows) <= limit:
+            return [*rows]
+        active = [i for i, row in enumerate(rows) if row.state not in OVER and row.state != "pending"]
+        first = active[0] if active else len(rows)
+        start = max(0, min(first - 2, len(rows) - (limit - 2)))
+        shown = rows[start : start + limit - 2]
+        above, below = start, len(rows) - start - len(shown)
+        return [
+            *([f"… {above} more above"] if above else []),
+            *shown,
+            *([f"… {below} more to come"] if below else []),
+        ]
+
+
+def _note_style(row: Row) -> str:
+    return {"failed": "red", "retry": "yellow"}.get(row.state, "dim")
+
+
+def describe(row: Row, progress: Progress, now: int) -> tuple[str, str, str, str]:
+    """Mark, its colour, time and remark of a row."""
+    state = row.state
+    began, ended = row.times()
+    time_text = took((ended or now) - began) if began and state not in ("pending", "skipped") else ""
+    spin = _SPIN[now // 100_000 % len(_SPIN)]
+    mark, colour = {
+        "done": (MARKS["done"], "green"),
+        "failed": (MARKS["failed"], "red"),
+        "cancelled": (MARKS["failed"], "magenta"),
+        "running": (spin, "cyan"),
+        "queued": (MARKS["waiting"], "cyan"),
+        "waiting": (MARKS["waiting"], "cyan"),
+        "retry": (MARKS["retry"], "yellow"),
+        "skipped": (MARKS["skipped"], "dim"),
+        "pending": (MARKS["pending"], "dim"),
+    }[state]
+    return mark, colour, time_text, _remark(row, progress, now, began)
+
+
+def _remark(row: Row, progress: Progress, now: int, began: int) -> str:
+    parts: list[str] = []
+    if len(row.jobs) > 1:
+        parts.append(f"{sum(work.state in OVER for work in row.jobs.values())}/{len(row.jobs)}")
+    work = row.work
+    match row.state:
+        case "waiting" if row.kind == "sleep":
+            if due := progress.due(row):
+                parts.append(f"{took(due - now)} left")
+        case "waiting":
+            parts.append(f"holdfast signal {progress.id[:8]} {row.signal}".rstrip())
+        case "retry" if work is not None:
+            pause = f"again in {took(work.due - now)}" if work.due > now else "again now"
+            parts.append(f"attempt {work.attempt} failed, {pause}: {work.note}" if work.note else pause)
+        case "running" if work is not None and work.attempt > 1:
+            parts.append(f"attempt {work.attempt}" + (f", after: {work.note}" if work.note else ""))
+        case "done" if work is not None and work.attempt > 1:
+            parts.append(f"attempt {work.attempt}")
+        case "queued" if now - began > 1_000_000:
+            parts.append("waiting for a worker")
+        case "failed" if work is not None:
+            parts.append(work.note)
+        case "cancelled":
+            parts.append("stopped")
+    return " ".join(" · ".join(parts).split())
+
+
+def still_tree(progress: Progress, paint: Callable[[str], str] = dim) -> str:
+    """The tree as text, for `holdfast show`."""
+    now = progress.ended or now_us()
+    lines = []
+    colours = {"dim": "bright_black"}
+    size = max((2 * row.depth + len(row.label) for row in progress.rows), default=0)
+    for row in progress.rows:
+        mark, colour, time_text, note = describe(row, progress, now)
+        mark = MARKS["running"] if row.state == "running" else mark
+        label = row.label.ljust(min(60, size) - 2 * row.depth)
+        text = f"{'  ' * row.depth}{style(mark, fg=colours.get(colour, colour))} {label}  {paint(f'{time_text:>6}')}"
+        lines.append(f"{text}  {paint(note)}".rstrip() if note else text.rstrip())
+    return "\n".join(lines)
