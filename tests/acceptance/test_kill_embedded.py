@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from holdfast.engine.verify import verify
 from holdfast.store.address import open_store
+from tests.acceptance.processes import spawn
 from tests.acceptance.workload import judge
-
-ROOT = Path(__file__).parents[2]
-
-
-def spawn(folder: Path, store: str, name: str, *more: str) -> subprocess.Popen[str]:
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.acceptance.victim", str(folder), store, name, *more],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-    )
-    assert child.stdout is not None
-    with child.stdout as said:
-        assert said.readline() == "ready\n", "the engine did not come up"
-    return child
-
 
 def test_nothing_acknowledged_is_lost_and_nothing_runs_twice(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path}/holdfast.db"
     chance = random.Random(20)
     for _ in range(25):
         child = spawn(tmp_path, address, "victim")
-        time.sleep(chance.uniform(0.02, 0.25))
+        time.sleep(chance.uniform(0.05, 0.4))
         child.send_signal(signal.SIGKILL)
         child.wait()
         store = open_store(address)

@@ -20,11 +20,10 @@ from holdfast.store.port import Store
 from holdfast.store.records import Header
 
 ACTOR = Actor("feeder")
-STEPS = 4
 
 
 def definition(kind: str) -> dict[str, Any]:
-    """`kind` is `repeatable` or `plain`. Four sequential witnesses, two of them followed by a parallel pair."""
+    """`kind` is `repeatable` or `plain`. Two witnesses, a sleep that must survive crashes, two more side by side."""
     block = "test.witness-idempotent" if kind == "repeatable" else "test.witness"
 
     def witness(key: str) -> dict[str, Any]:
@@ -37,6 +36,7 @@ def definition(kind: str) -> dict[str, Any]:
             witness("a"),
             "let x = ${n} * 2",
             witness("b"),
+            "sleep 100ms",
             {"parallel": [witness("c"), [witness("d"), "let y = ${x} + 1"]]},
             "return ${x + 1}",
         ],

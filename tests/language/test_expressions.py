@@ -70,29 +70,29 @@ def value_of(text: str, lenient: bool = False) -> Any:
     return compile_expression(parse(text, frozenset(["dry-run"])), lenient)(Scope(VALUES))
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1 + 1 == 2", True), ("1 + 2 * 3", 7), ("(1 + 2) * 3", 9), ("8 / 2", 4), ("4 / 5", 0.8), ("7 % 3", 1),
-        ("2 - 3 - 4", -5), ("-x + 1", -2), ("!t", False), ("!n", True), ("1 < 2 && 2 < 3", True), ("t || 1 / 0", True),
-        ("false || true && false", False), ("'a' + 'b'", "ab"), ("[1] + [2]", [1, 2]), ("1 == 1.0", True),
-        ("1 == true", False), ("'1' == 1", False), ("[1, {a: 2}] == [1, {a: 2}]", True), ("[1] == [true]", False),
-        ("x > 2 ? 'big' : 'small'", "big"), ("t ? n ? 1 : 2 : 3", 2), ("nope ?? 5", 5), ("n ?? 6", 6),
-        ("nope.a.b[3] + 1 ?? 7", 7), ("1 / 0 ?? 8", 8), ("a ?? b ?? 9", 9), ("false ?? 1", False),
-        ("m.a", 1), ("m['b c'].d[0]", 5), ("l[1]", "b"), ("'b' in l", True), ("'a' in m", True), ("'ex' in s", True),
-        ("input.x", 3), ("vars.x", 3), ("output.o", 1), ("o ?? output.o", 1), ("steps.my-step.output.v", 7),
-        ("steps['my-step'].output.v", 7), ("workflow.id", "e1"), ("blob.k", "v"), ("blob.deep[2]", 3),
-        ("sum(blob.deep)", 6), ("size(l)", 3), ("{a: x, 'b c': [s]}", {"a": 3, "b c": ["text"]}), ("dry-run", False),
-        ("x-1", 2), ("!dry-run", True), ("upper(s)", "TEXT"), ("join(['a', 1, true], '-')", "a-1-true"),
-        ("split('a,b', ',')", ["a", "b"]), ("keys(m)", ["a", "b c"]), ("first(l)", 1), ("last('abc')", "c"),
-        ("min(3, 1, 2)", 1), ("max([1, 5, 2])", 5), ("int('12')", 12), ("int(2.9)", 2), ("float(1)", 1.0),
-        ("string(m)", '{"a":1,"b c":{"d":[5]}}'), ("string(1.5)", "1.5"), ("bool('no')", False), ("range(2, 5)", [2, 3, 4]),
-        ("default(nope, 1)", 1), ("replace('aXbX', 'X', '-')", "a-b-"), ("round(2.456, 1)", 2.5), ("abs(-3)", 3),
-        ("trim('  a ')", "a"), ("starts_with(s, 'te')", True), ("ends_with(s, 'x')", False), ("unique([1, 1, 2])", [1, 2]),
-        ("contains(s, 'ex')", True), ("'it\\'s' + \"\\n\\u00e9\"", "it's\né"), ("1e3", 1000.0), (".5 + 0", 0.5),
-        ("values({a: 1})", [1]), ("lower('AB')", "ab"), ("[]", []), ("{}", {}), ("[1, 2,]", [1, 2]),
-    ],
-)  # fmt: skip
+GOLDEN: list[tuple[str, Any]] = [
+    ("1 + 1 == 2", True), ("1 + 2 * 3", 7), ("(1 + 2) * 3", 9), ("8 / 2", 4), ("4 / 5", 0.8), ("7 % 3", 1),
+    ("2 - 3 - 4", -5), ("-x + 1", -2), ("!t", False), ("!n", True), ("1 < 2 && 2 < 3", True), ("t || 1 / 0", True),
+    ("false || true && false", False), ("'a' + 'b'", "ab"), ("[1] + [2]", [1, 2]), ("1 == 1.0", True),
+    ("1 == true", False), ("'1' == 1", False), ("[1, {a: 2}] == [1, {a: 2}]", True), ("[1] == [true]", False),
+    ("x > 2 ? 'big' : 'small'", "big"), ("t ? n ? 1 : 2 : 3", 2), ("nope ?? 5", 5), ("n ?? 6", 6),
+    ("nope.a.b[3] + 1 ?? 7", 7), ("1 / 0 ?? 8", 8), ("a ?? b ?? 9", 9), ("false ?? 1", False),
+    ("m.a", 1), ("m['b c'].d[0]", 5), ("l[1]", "b"), ("'b' in l", True), ("'a' in m", True), ("'ex' in s", True),
+    ("input.x", 3), ("vars.x", 3), ("output.o", 1), ("o ?? output.o", 1), ("steps.my-step.output.v", 7),
+    ("steps['my-step'].output.v", 7), ("workflow.id", "e1"), ("blob.k", "v"), ("blob.deep[2]", 3),
+    ("sum(blob.deep)", 6), ("size(l)", 3), ("{a: x, 'b c': [s]}", {"a": 3, "b c": ["text"]}), ("dry-run", False),
+    ("x-1", 2), ("!dry-run", True), ("upper(s)", "TEXT"), ("join(['a', 1, true], '-')", "a-1-true"),
+    ("split('a,b', ',')", ["a", "b"]), ("keys(m)", ["a", "b c"]), ("first(l)", 1), ("last('abc')", "c"),
+    ("min(3, 1, 2)", 1), ("max([1, 5, 2])", 5), ("int('12')", 12), ("int(2.9)", 2), ("float(1)", 1.0),
+    ("string(m)", '{"a":1,"b c":{"d":[5]}}'), ("string(1.5)", "1.5"), ("bool('no')", False), ("range(2, 5)", [2, 3, 4]),
+    ("default(nope, 1)", 1), ("replace('aXbX', 'X', '-')", "a-b-"), ("round(2.456, 1)", 2.5), ("abs(-3)", 3),
+    ("trim('  a ')", "a"), ("starts_with(s, 'te')", True), ("ends_with(s, 'x')", False), ("unique([1, 1, 2])", [1, 2]),
+    ("contains(s, 'ex')", True), ("'it\\'s' + \"\\n\\u00e9\"", "it's\né"), ("1e3", 1000.0), (".5 + 0", 0.5),
+    ("values({a: 1})", [1]), ("lower('AB')", "ab"), ("[]", []), ("{}", {}), ("[1, 2,]", [1, 2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "value"), GOLDEN)
 def test_golden_values(text: str, value: Any) -> None:
     got = value_of(text)
     assert got == value
@@ -102,29 +102,25 @@ def test_golden_values(text: str, value: Any) -> None:
 
 
 def test_every_function_has_a_golden_value() -> None:
-    import inspect
-
-    source = inspect.getsource(test_golden_values.__wrapped__) if hasattr(test_golden_values, "__wrapped__") else ""
-    with open(__file__) as file:
-        source += file.read()
-    assert [name for name in FUNCTIONS if f"{name}(" not in source] == []
+    shown = " ".join(text for text, _ in GOLDEN)
+    assert [name for name in FUNCTIONS if f"{name}(" not in shown] == []
 
 
 @pytest.mark.parametrize(
     ("text", "message", "start", "end"),
     [
-        ("x + s", "`+` does not work on a integer and a string", 0, 5),
+        ("x + s", "`+` does not work on an integer and a string", 0, 5),
         ("1 + nope", "`nope` is absent", 4, 8),
         ("m.zz", "there is no `zz`; there is: a, b c", 0, 4),
         ("s.a", "a string has no `a`", 0, 3),
         ("l[9]", "there is no item 9 in a list of 3", 0, 4),
         ("l[0 - 1]", "an index cannot be negative", 0, 8),
         ("1 / 0", "division by zero", 0, 5),
-        ("t < 1", "a boolean and a integer cannot be compared", 0, 5),
+        ("t < 1", "a boolean and an integer cannot be compared", 0, 5),
         ("9223372036854775807 + 1", "does not fit into 64 bits", 0, 23),
         ("1e308 * 10", "not a finite number", 0, 10),
         ("5.5 % 2", "`%` needs two integers", 0, 7),
-        ("upper(x)", "`upper` needs a string, not a integer", 0, 8),
+        ("upper(x)", "`upper` needs a string, not an integer", 0, 8),
         ("range(99999)", "at most 10,000", 0, 12),
         ("-s", "`-` does not work on a string", 0, 2),
         ("n + 1", "null cannot be used", 0, 5),
@@ -132,7 +128,7 @@ def test_every_function_has_a_golden_value() -> None:
     ],
 )  # fmt: skip
 def test_errors_say_what_and_where(text: str, message: str, start: int, end: int) -> None:
-    with pytest.raises(ExpressionError, match=".") as caught:
+    with pytest.raises(ExpressionError) as caught:
         value_of(text)
     assert message in caught.value.message
     assert (caught.value.start, caught.value.end) == (start, end)
@@ -157,10 +153,13 @@ def test_conditions_take_absence_as_null(text: str, value: Any) -> None:
     [
         ("1 +", "a value is missing", 2, 3), ("", "a value is missing", 0, 1), ("a = 1", "unexpected `=`", 2, 3),
         ("a b", "unexpected `b`", 2, 3), ("(1", "`(` is never closed", 0, 1), ("[1, 2", "`[` is never closed", 0, 1),
-        ("'abc", "the quote is never closed", 0, 1), ("1 < 2 < 3", "cannot be chained", 6, 7), ("a.", "a name is missing", 1, 3),
-        ("5s", "neither a number nor a name", 0, 2), ("a ? 1", "`?` is never closed", 2, 3), ("a and b", "unexpected `and`", 2, 5),
+        ("'abc", "the quote is never closed", 0, 1), ("1 < 2 < 3", "cannot be chained", 6, 7),
+        ("a.", "a name is missing", 1, 2),
+        ("5s", "neither a number nor a name", 0, 2), ("a ? 1", "`?` is never closed", 2, 3),
+        ("a and b", "unexpected `and`", 2, 5),
         ("f(1", "`(` is never closed", 1, 2), ("'\\q'", "unknown escape", 1, 3), ("{a: 1, a: 2}", "occurs twice", 7, 8),
-        ("a | b", "unexpected `|`", 2, 3), ("99999999999999999999", "64 bits", 0, 20), ("* 3", "a value is missing before `*`", 0, 1),
+        ("a | b", "unexpected `|`", 2, 3), ("99999999999999999999", "64 bits", 0, 20),
+        ("* 3", "a value is missing before `*`", 0, 1),
         ("${x}", "a value is missing before `${`", 0, 2), ("#", "unexpected `#`", 0, 1),
     ],
 )  # fmt: skip
@@ -224,8 +223,10 @@ def test_only_scalars_go_into_text(text: str) -> None:
     [
         ("1", 1), ("no", "no"), ("'1'", "1"), ("hello world", "hello world"), ("${x} + 1", 4), ("${nope} + 1 ?? 0", 0),
         ("(${x} + 1) * 2", 8), ("${x} + 1 * 2", 5), ("${x} > 2 ? big one : small", "big one"), ("a ${x} b", "a 3 b"),
-        ("'a  b' c", "a  b c"), ("[1, ${x}]", [1, 3]), ("{}", {}), ("${x} == 3 && ${t}", True), ("- 5", "- 5"), ("-5", -5),
-        ("2 - 3", -1), ("null", None), ("'a' + 'b'", "ab"), ("${s} + '!'", "text!"), ('"${x}"', "${x}"), ("${l}", VALUES["l"]),
+        ("'a  b' c", "a  b c"), ("[1, ${x}]", [1, 3]), ("{}", {}), ("${x} == 3 && ${t}", True), ("- 5", "- 5"),
+        ("-5", -5),
+        ("2 - 3", -1), ("null", None), ("'a' + 'b'", "ab"), ("${s} + '!'", "text!"), ('"${x}"', "${x}"),
+        ("${l}", VALUES["l"]),
     ],
 )  # fmt: skip
 def test_words_of_let(text: str, value: Any) -> None:
@@ -244,8 +245,10 @@ def test_words_that_make_no_sense_are_refused(text: str) -> None:
 _names = st.sampled_from(["x", "y", "s", "n", "l", "m", "nope"])
 _leaves: st.SearchStrategy[Expr] = st.one_of(
     st.builds(Literal, st.integers(0, 100)), st.builds(Literal, st.floats(0, 1e6).filter(lambda f: "e" not in repr(f))),
-    st.builds(Literal, st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=6)), st.builds(Literal, st.booleans()),
-    st.builds(Literal, st.none()), st.builds(Name, _names), st.builds(Member, st.builds(StepRef, st.sampled_from(["a", "b-c"])),
+    st.builds(Literal, st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=6)),
+    st.builds(Literal, st.booleans()),
+    st.builds(Literal, st.none()), st.builds(Name, _names),
+    st.builds(Member, st.builds(StepRef, st.sampled_from(["a", "b-c"])),
                                                                       st.just("output")),
 )  # fmt: skip
 _operators = st.sampled_from(["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "in", "&&", "||", "??"])
@@ -299,8 +302,8 @@ def test_integers_agree_with_python(tree: Expr) -> None:
             if node.operator != "==":
                 raise TypeError
             return left is right if isinstance(left, bool) and isinstance(right, bool) else False
-        return {"+": lambda: left + right, "-": lambda: left - right, "*": lambda: left * right, "==": lambda: left == right,
-                "<": lambda: left < right, ">=": lambda: left >= right}[node.operator]()  # fmt: skip
+        by_operator = {"+": left + right, "-": left - right, "*": left * right, "==": left == right}
+        return (by_operator | {"<": left < right, ">=": left >= right})[node.operator]
 
     try:
         expected = oracle(tree)
@@ -319,9 +322,10 @@ def test_any_text_is_an_expression_or_a_syntax_error(text: str) -> None:
         try:
             tree = read(text)
         except ExpressionSyntax as error:
-            assert 0 <= error.start < error.end
-        else:
-            try:
-                compile_expression(tree)(Scope(VALUES))
-            except ExpressionError:
-                pass
+            if not 0 <= error.start < error.end:
+                raise
+            continue
+        try:
+            compile_expression(tree)(Scope(VALUES))
+        except ExpressionError:
+            pass

@@ -35,6 +35,17 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, fi
     store.close()
 
 
+def test_postgres_as_libpq_writes_it(pg_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store(f"{pg_dsn} password=secret")
+    assert isinstance(store, PostgresStore)
+    assert "secret" not in store.address
+    store.close()
+    with pytest.raises(BadStoreAddress):
+        open_store("user=me secret")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_postgres(pg_dsn: str) -> None:
     parts = psycopg.conninfo.conninfo_to_dict(pg_dsn)
     for scheme in ("postgresql", "postgres"):
@@ -91,6 +102,7 @@ def test_without_the_driver_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
         ("postgresql://u:p@h:5432/d?sslpassword=p", "postgresql://u@h:5432/d"),
         ("postgresql://u:p@ss@h/d", "postgresql://u@h/d"),
         ("postgresql:///d", "postgresql:///d"),
+        ("host=h password=p", "postgresql://…"),
     ],
 )
 def test_shown_addresses(address: str, shown: str) -> None:

@@ -301,9 +301,7 @@ def child(pg_dsn: str, open_pg: Open) -> Iterator[subprocess.Popen[str]]:
     process.stdout.close()
 
 
-def test_a_killed_engine_is_seen_to_be_dead_and_holds_nothing(
-    child: subprocess.Popen[str], open_pg: Open
-) -> None:
+def test_a_killed_engine_is_seen_to_be_dead_and_holds_nothing(child: subprocess.Popen[str], open_pg: Open) -> None:
     store = open_pg("mine")
     put(store, Batch(engines=[EngineRow("mine", "m", 2, 2), EngineRow("never-was", "n", 3, 3)]))
     assert store.living_engines() == ["child", "mine"]
@@ -320,9 +318,7 @@ def test_an_engine_without_a_name_is_not_counted(open_pg: Open) -> None:
     assert store.living_engines() == []
 
 
-def test_an_engine_whose_connection_is_cut_is_soon_alive_again(
-    postgres: Postgres, open_pg: Open, pg_dsn: str
-) -> None:
+def test_an_engine_whose_connection_is_cut_is_soon_alive_again(postgres: Postgres, open_pg: Open, pg_dsn: str) -> None:
     one, two = open_pg("one"), open_pg("two")
     put(one, Batch(engines=[EngineRow("one", "n", 1, 1), EngineRow("two", "n", 1, 1)]))
     postgres.kill_backends(database(pg_dsn))
@@ -372,9 +368,7 @@ def test_hints_come_back_after_the_connection_was_cut(postgres: Postgres, open_p
     wait_until(is_heard)
 
 
-def test_a_callback_that_fails_does_not_end_the_listening(
-    open_pg: Open, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_callback_that_fails_does_not_end_the_listening(open_pg: Open, caplog: pytest.LogCaptureFixture) -> None:
     one, two = open_pg("one"), open_pg("two")
     calls: list[int] = []
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import psycopg
@@ -55,22 +56,20 @@ def test_a_connection_cut_before_commit_means_that_nothing_happened(
     if moment != "lock":
         transaction.lock({A: 1})
     postgres.kill_backends(database(pg_dsn))
+    verb: dict[str, Callable[[], object]] = {
+        "lock": lambda: transaction.lock({A: 1}),
+        "read": lambda: transaction.read([BlockKey("shell")]),
+        "commit": lambda: transaction.commit(Batch(headers=[header(A, 2)], history=history(A, 2))),
+    }
     with pytest.raises(StoreUnavailable):
-        if moment == "lock":
-            transaction.lock({A: 1})
-        elif moment == "read":
-            transaction.read([BlockKey("shell")])
-        else:
-            transaction.commit(Batch(headers=[header(A, 2)], history=history(A, 2)))
+        verb[moment]()
     transaction.abort()
     assert version_of(store) == 1
     put(store, Batch(headers=[header(A, 2)], history=history(A, 2)))
     assert version_of(store) == 2
 
 
-def test_a_stopped_server_is_unavailable_and_a_started_one_is_there_again(
-    postgres: Postgres, open_pg: Open
-) -> None:
+def test_a_stopped_server_is_unavailable_and_a_started_one_is_there_again(postgres: Postgres, open_pg: Open) -> None:
     store = open_pg("e-1")
     start(store, A)
     before = store.now()
@@ -108,9 +107,7 @@ def test_a_server_that_is_back_within_a_second_is_not_missed(postgres: Postgres,
     assert version_of(store) == 2
 
 
-def test_a_reader_does_not_notice_that_its_connection_was_cut(
-    postgres: Postgres, pg_dsn: str, open_pg: Open
-) -> None:
+def test_a_reader_does_not_notice_that_its_connection_was_cut(postgres: Postgres, pg_dsn: str, open_pg: Open) -> None:
     store = open_pg()
     start(store, A)
     with store.reading() as q:
@@ -334,15 +331,21 @@ def test_a_full_disk_acknowledges_nothing_and_loses_nothing(postgres: Postgres, 
         with psycopg.connect(dsn, autocommit=True) as session:
             session.execute("ALTER TABLE holdfast.blobs SET TABLESPACE tiny")
         start(store, A)
-        kept = 0
+        kept = count()
+
+        def fill() -> None:
+            while True:
+                n = next(kept)
+                blob = (A, n.to_bytes(16, "big"), os.urandom(200_000))
+                put(store, Batch(headers=[header(an_id(n + 10))], blobs=[blob]))
+
         with pytest.raises(StoreFull, match="space"):
-            for n in range(100):
-                put(store, Batch(headers=[header(an_id(n + 10))], blobs=[(A, bytes([n]) * 16, os.urandom(200_000))]))
-                kept += 1
-        assert kept > 3
+            fill()
+        acknowledged = next(kept) - 1
+        assert acknowledged > 3
         with store.reading() as q:
-            assert q.count("blobs") == kept
-            assert q.count("executions") == kept + 1
+            assert q.count("blobs") == acknowledged
+            assert q.count("executions") == acknowledged + 1
         start(store, B)  # the other tables have room
         store.close()
         postgres.drop_database("full_disk")

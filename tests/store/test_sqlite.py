@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -184,18 +184,14 @@ def test_the_file_system_is_read_from_the_mount_table(path: str, kind: str, netw
     assert is_network(kind) is network
 
 
-def test_a_network_file_system_is_refused_unless_allowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_file_system_is_refused_unless_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "file_system", lambda path: "nfs4")
     with pytest.raises(UnsafeStore, match="nfs4"):
         SqliteStore(tmp_path / "h.db")
     SqliteStore(tmp_path / "h.db", allow_network=True).close()
 
 
-def test_a_link_to_a_network_file_system_is_looked_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_to_a_network_file_system_is_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "near").mkdir()
     (tmp_path / "near" / "h.db").symlink_to(tmp_path / "far" / "h.db")
@@ -239,11 +235,13 @@ def test_a_file_that_turns_read_only_under_an_open_store(small_disk: SmallDisk) 
 def fill(store: SqliteStore) -> int:
     """Commit until there is no more room; how many were acknowledged."""
     kept = 0
-    with pytest.raises(StoreFull, match="space"):
-        for n in range(10_000):
-            put(store, Batch(headers=[header(an_id(n))], blobs=[(an_id(n), b"x" * 16, os.urandom(20_000))]))
+    try:
+        while True:
+            blob = (an_id(kept), b"x" * 16, os.urandom(20_000))
+            put(store, Batch(headers=[header(an_id(kept))], blobs=[blob]))
             kept += 1
-    return kept
+    except StoreFull:
+        return kept
 
 
 def is_intact(store: SqliteStore, kept: int) -> bool:
@@ -290,11 +288,11 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
 
 
 def test_a_disk_with_no_room_for_anything(small_disk: SmallDisk) -> None:
-    with (small_disk.path / "ballast").open("wb") as ballast, pytest.raises(OSError, match="space") as full:
+    ballast = os.open(small_disk.path / "ballast", os.O_WRONLY | os.O_CREAT)
+    with suppress(OSError):
         while True:
-            ballast.write(b"\0" * 65536)
-            ballast.flush()
-    assert full.value.errno == errno.ENOSPC
+            os.write(ballast, b"\0" * 65536)
+    os.close(ballast)
     with pytest.raises(StoreFull):
         SqliteStore(small_disk.path / "h.db")
     (small_disk.path / "ballast").unlink()

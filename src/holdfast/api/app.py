@@ -28,6 +28,7 @@ from holdfast.core.errors import (
     TooBusy,
     Unauthenticated,
 )
+from holdfast.engine.items import Reply as Callback
 from holdfast.engine.service import Service
 from holdfast.transport.refusals import ErrorBody, ErrorDetail, body_of
 
@@ -45,6 +46,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 #: seconds a client may take to send its body
 BODY_WAIT = 30.0
+#: A body over the limit, but not over this, is let pass unread: who sends it to the end sees the answer.
+DRAINED = 64 * 1024 * 1024
 _JSONS = frozenset({"", JSON, "text/json"})
 _YAMLS = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
 _MSGPACKS = frozenset({MSGPACK, "application/msgpack", "application/vnd.msgpack"})
@@ -65,6 +68,7 @@ class App:
         max_requests: int = 1024,
         max_streams: int = 256,
         max_reads: int = 512,
+        refused_page: Callable[[Refused], Reply] | None = None,
     ) -> None:
         self.service = service
         self.auth = auth
@@ -80,6 +84,7 @@ class App:
         self._max_reads = max_reads
         self._reads = 0
         self._pool = ThreadPoolExecutor(threads, "holdfast-api")
+        self._refused_page = refused_page
         self._packers: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
     def close(self) -> None:
@@ -99,6 +104,23 @@ class App:
             return await self.waiting.loop.run_in_executor(self._pool, work, *args)
         finally:
             self._reads -= 1
+
+    async def commit_from_thread(self, ask: Callable[[Callback], None]) -> Any:
+        """The engine's answer to a request that takes some work to put together."""
+
+        def ask_in_thread(reply: Callback) -> None:
+            def work() -> None:
+                try:
+                    ask(reply)
+                except Exception as error:
+                    reply(None, error)
+
+            self.waiting.loop.run_in_executor(self._pool, work)
+
+        return await self.waiting.commit(ask_in_thread)
+
+    def encode(self, value: Any) -> bytes:
+        return _encode(value)
 
     # --- ASGI ----------------------------------------------------------------------------------------
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,7 +150,13 @@ class App:
         try:
             return await self._handle(scope, receive)
         except Refused as refused:
-            return refusal_response(refused)
+            response = refusal_response(refused)
+            if self._refused_page is not None and is_browser(scope):
+                page = self._refused_page(refused)
+                headers = {**response.headers, **HEADERS, **page.headers}
+                del headers["content-type"], headers["content-length"]
+                return Response(page.data, refused.status, headers, page.media)
+            return response
         except Exception:
             incident = secrets.token_hex(4)
             log.exception("incident %s: %s %s", incident, scope["method"], scope["path"])
@@ -145,10 +173,10 @@ class App:
         raw_path = scope.get("raw_path") or scope["path"].encode()
         route, path = self.router.find(method, raw_path.decode("latin-1"))
         headers = dict(scope["headers"])
+        if len(headers) != len(scope["headers"]):
+            only_once(scope["headers"])
         client = scope.get("client")
-        caller = await self.auth.caller(
-            method, headers, cookie_of(headers), client[0] if client else "", self.threaded
-        )
+        caller = await self.auth.caller(method, headers, cookie_of(headers), client[0] if client else "", self.threaded)
         if route.role is not Role.PUBLIC:
             if caller is None:
                 raise Unauthenticated("this needs a token: `Authorization: Bearer hf_…`")
@@ -218,13 +246,27 @@ def refusal_response(refused: Refused) -> Response:
         headers["retry-after"] = str(math.ceil(refused.retry_after))
     if isinstance(refused, Unauthenticated):
         headers["www-authenticate"] = 'Bearer realm="holdfast"'
-    if isinstance(refused, PayloadTooLarge):
-        # What is left of the body is not read.
+    if vars(refused).get("is_endless"):
         headers["connection"] = "close"
     allow = vars(refused).get("allow")
     if allow:
         headers["allow"] = allow
     return Response(_encode(body_of(refused)), refused.status, headers, JSON)
+
+
+def is_browser(scope: Scope) -> bool:
+    """Somebody who wants to see a page, where there are pages."""
+    if scope["path"].startswith("/api/"):
+        return False
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+
+
+def only_once(headers: list[tuple[bytes, bytes]]) -> None:
+    """Of two headers that decide something, one in between may have looked at the other."""
+    names = [name for name, _ in headers]
+    for name in (b"authorization", b"host", b"origin", b"content-length", b"content-type", b"idempotency-key"):
+        if names.count(name) > 1:
+            raise MalformedRequest(f"the header {name.decode()} is given twice")
 
 
 def cookie_of(headers: Mapping[bytes, bytes]) -> str:
@@ -238,7 +280,7 @@ def cookie_of(headers: Mapping[bytes, bytes]) -> str:
 async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int) -> bytes:
     length = headers.get(b"content-length")
     if length is not None and length.isdigit() and int(length[:20]) > limit:
-        raise too_large(int(length[:20]), limit)
+        raise too_large(int(length[:20]), limit, is_endless=int(length[:20]) > DRAINED)
     chunks: list[bytes] = []
     size = 0
     try:
@@ -250,7 +292,7 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
                 chunk = message.get("body", b"")
                 size += len(chunk)
                 if size > limit:
-                    raise too_large(size, limit)
+                    raise too_large(size, limit, is_endless=True)
                 if not message.get("more_body", False):
                     return chunk if not chunks else b"".join([*chunks, chunk])
                 chunks.append(chunk)
@@ -258,5 +300,7 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
         raise MalformedRequest(f"the body did not arrive within {BODY_WAIT:g} s") from None
 
 
-def too_large(size: int, limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"a body of {size:,} bytes is over the limit of {limit:,}; send a reference instead")
+def too_large(size: int, limit: int, *, is_endless: bool) -> PayloadTooLarge:
+    refused = PayloadTooLarge(f"a body of {size:,} bytes is over the limit of {limit:,}; send a reference instead")
+    vars(refused)["is_endless"] = is_endless
+    return refused

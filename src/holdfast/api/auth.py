@@ -64,9 +64,7 @@ class Caller(msgspec.Struct, frozen=True):
             raise Forbidden(f"{what} needs the role {role.name.lower()}; the token {self.actor.name!r} has {mine}")
 
 
-def new_token(
-    actor: Actor, role: Role, lifetime: float = 0, *, now: int | None = None
-) -> tuple[TokenRow, str]:
+def new_token(actor: Actor, role: Role, lifetime: float = 0, *, now: int | None = None) -> tuple[TokenRow, str]:
     """The row to store and the text to hand out once. No lifetime: until revoked."""
     now = time.time_ns() // 1000 if now is None else now
     id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)

@@ -144,6 +144,8 @@ class Route:
     #: type of the answer; None where it is not JSON
     answer: Any
     media: str
+    #: may also answer as server-sent events
+    streams: bool
     status: int
     #: other good statuses and what they mean
     also: Mapping[int, str]
@@ -188,6 +190,7 @@ class Table:
         body: Any = None,
         accepts: tuple[str, ...] = (JSON,),
         media: str = JSON,
+        streams: bool = False,
         status: int = 200,
         also: Mapping[int, str] | None = None,
         refusals: tuple[type[Refused], ...] = (),
@@ -209,6 +212,7 @@ class Table:
                     accepts=accepts,
                     answer=answer,
                     media=media,
+                    streams=streams,
                     status=status,
                     also=also or {},
                     refusals=refusals,

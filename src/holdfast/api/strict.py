@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, TypeVar, get_origin
+from collections.abc import Iterator
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
@@ -21,11 +22,14 @@ T = TypeVar("T")
 
 #: Lists and maps inside each other. Anything deeper is a mistake or an attack.
 MAX_DEPTH = 64
+#: Results of blocks may be deeper than what people send.
+RESULT_DEPTH = 200
 MAX_INTEGER = 2**63 - 1
 MAX_FIELDS = 100
 
 _SUSPICIOUS = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _WHERE = re.compile(r"^(.*) - at `(?:key in )?(\$[^`]*)`$", re.DOTALL)
+_SCALARS = frozenset({str, int, float, bool})
 _FORBIDDEN = re.compile("[\0\ud800-\udfff]")
 
 
@@ -78,41 +82,55 @@ def _constant(text: str) -> float:
     raise MalformedRequest(f"{text} is not JSON")
 
 
-def _too_deep() -> MalformedRequest:
-    return MalformedRequest(f"lists and objects are nested more than {MAX_DEPTH} levels deep")
+def _too_deep(depth: int = MAX_DEPTH) -> MalformedRequest:
+    return MalformedRequest(f"lists and objects are nested more than {depth} levels deep")
 
 
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_pairs, parse_int=_integer, parse_float=_real, parse_constant=_constant
-)
+_decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_float=_real, parse_constant=_constant)
 
 
 def check_value(value: Any) -> None:
     """Refuse what could not be stored or shown again: too deep, too large, not text."""
+    for item in _walk(value, MAX_DEPTH):
+        kind = type(item)
+        if kind is str:
+            _check_text(item)
+        elif kind is int and not -MAX_INTEGER - 1 <= item <= MAX_INTEGER:
+            raise MalformedRequest("a number does not fit into 64 bits; send it as text")
+
+
+def check_result(value: Any) -> None:
+    """The same for what workers bring: its texts come from the world and may hold anything."""
+    if type(value) is dict or type(value) is list:
+        for _ in _walk(value, RESULT_DEPTH):
+            pass
+    elif value is not None and type(value) not in _SCALARS:
+        raise MalformedRequest(f"a {type(value).__name__} is not a JSON value")
+
+
+def _walk(value: Any, depth: int) -> Iterator[Any]:
+    """Everything in it, keys too, level by level."""
     level: list[Any] = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(depth + 1):
         inner: list[Any] = []
         for item in level:
             kind = type(item)
-            if kind is str:
-                _check_text(item)
-            elif kind is dict:
+            if kind is dict:
                 for key in item:
                     if type(key) is not str:
                         raise MalformedRequest(f"the key {str(key)[:40]} is not text")
-                    _check_text(key)
+                    yield key
                 inner += item.values()
-            elif kind is list or kind is tuple:
+            elif kind is list:
                 inner += item
-            elif kind is int:
-                if not -MAX_INTEGER - 1 <= item <= MAX_INTEGER:
-                    raise MalformedRequest("a number does not fit into 64 bits; send it as text")
-            elif item is not None and kind is not bool and kind is not float:
+            elif item is not None and kind not in _SCALARS:
                 raise MalformedRequest(f"a {kind.__name__} is not a JSON value")
+            else:
+                yield item
         if not inner:
             return
         level = inner
-    raise _too_deep()
+    raise _too_deep(depth)
 
 
 def _check_text(text: str) -> None:
@@ -147,9 +165,7 @@ def read_query(raw: bytes, type: type[T], lists: frozenset[str]) -> T:
     if not raw:
         return convert({}, type)
     try:
-        pairs = parse_qsl(
-            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS
-        )
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise MalformedRequest("the query string cannot be read") from None
     fields: dict[str, Any] = {}
@@ -166,7 +182,11 @@ def read_query(raw: bytes, type: type[T], lists: frozenset[str]) -> T:
 
 
 def list_fields(type: type[msgspec.Struct]) -> frozenset[str]:
-    return frozenset(f.encode_name for f in msgspec.structs.fields(type) if get_origin(f.type) is list)
+    return frozenset(field.encode_name for field in msgspec.structs.fields(type) if _is_list(field.type))
+
+
+def _is_list(type: Any) -> bool:
+    return get_origin(type) is list or (get_origin(type) is Annotated and _is_list(get_args(type)[0]))
 
 
 def read_segment(raw: str) -> str:

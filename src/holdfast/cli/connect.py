@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.core.errors import ServerUnreachable, StoreLocked
+from holdfast.core.errors import StoreLocked
 from holdfast.core.model import Actor
 
 from . import serverfile
@@ -43,7 +43,9 @@ def me() -> Actor:
 def reach_options(command: F) -> F:
     """Options of every command that talks to a server or a store."""
     for option in (
-        click.option("--traceback", is_flag=True, expose_value=False, help="Show where in the code an error came from."),
+        click.option(
+            "--traceback", is_flag=True, expose_value=False, help="Show where in the code an error came from."
+        ),
         click.option("--store", metavar="URL", default="", help="The store, if no server is to be asked."),
         click.option("--token", metavar="TOKEN", default="", help="API token; better in HOLDFAST_TOKEN."),
         click.option("--server", metavar="URL", default="", help="A server, e.g. http://127.0.0.1:3030."),
@@ -70,10 +72,11 @@ def find_server(settings: Settings) -> tuple[str, str] | None:
     return (found.address, settings["token"] or found.token) if found else None
 
 
-def client(address: str, token: str) -> Verbs:
+def client(address: str, token: str, patience: float = 30.0) -> Verbs:
+    """`patience`: seconds that following survives a server that is away."""
     from holdfast.client import Client
 
-    return Client(address, token)
+    return Client(address, token, patience=patience)
 
 
 @contextmanager
@@ -157,7 +160,3 @@ def own_or_join(settings: Settings, own: Callable[[], T], patience: float = PATI
                     f"{locked.message} (it has said nowhere how to reach it: no {serverfile.NAME} in {settings.folder})"
                 ) from None
         time.sleep(0.1)
-
-
-def unreachable(address: str, error: Exception) -> ServerUnreachable:
-    return ServerUnreachable(f"no server answers at {address}: {error}")

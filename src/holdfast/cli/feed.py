@@ -90,11 +90,12 @@ class Follower:
         return lines
 
     def _show(self, events: list[dict[str, Any]], lines: list[LogView]) -> None:
-        # Two lists that are each in order become one; at the same time, a line comes before its step's end.
+        # Two lists that are each in order become one. At the same time, what a block said comes before its end,
+        # what a `log` step says after whatever led to it.
         waiting = iter(lines)
         line = next(waiting, None)
         for event in events:
-            while line is not None and line.at <= event["at"] and event["seq"] > 1:
+            while line is not None and (line.at < event["at"] or (line.at == event["at"] and line.job)):
                 self.screen.log(line)
                 line = next(waiting, None)
             self.screen.event(event)

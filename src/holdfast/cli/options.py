@@ -12,7 +12,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def output_option(formats: Sequence[str], default: str) -> Callable[[F], F]:
     return click.option(
-        "-o", "--output", type=click.Choice(list(formats)), default=default, show_default=True, help="Form of the output."
+        "-o",
+        "--output",
+        type=click.Choice(list(formats)),
+        default=default,
+        show_default=True,
+        help="Form of the output.",
     )
 
 
@@ -68,4 +73,4 @@ def complete_statuses(ctx: click.Context, parameter: click.Parameter, incomplete
 def complete_codes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     from .explain import topics
 
-    return [name for name in topics() if name.lower().startswith(incomplete.lower())]
+    return sorted({t.name for t in topics() if t.name.lower().startswith(incomplete.lower())})

@@ -52,11 +52,19 @@ class Row:
     ended: int = 0
     due: int = 0
     signal: str = ""
+    #: the branch it stands in
+    branch: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name where no tree is drawn around it."""
+        return f"{self.branch} › {self.label}" if self.branch else self.label
 
     @property
     def state(self) -> str:
         if self.kind == "branch":
-            return _together([child.state for child in self.children])
+            state = _together([child.state for child in self.children])
+            return self.passed if self.passed and state == "running" else state
         if self.jobs:
             return _together([work.state for work in self.jobs.values()])
         if self.lanes:
@@ -123,28 +131,27 @@ class Progress:
         if program is not None:
             self._plant((-1, 0), 0, self.rows)
 
-    def _plant(self, key: tuple[int, int], depth: int, into: list[Row]) -> None:
+    def _plant(self, key: tuple[int, int], depth: int, into: list[Row], branch: str = "") -> None:
         assert self.program is not None
         for step in self.program.workflow.bodies.get(key, ()):
             if step.kind not in SHOWN:
                 continue
-            row = Row(step.label, depth, step.kind, step.index)
+            row = Row(step.label, depth, step.kind, step.index, branch=branch)
             self._by_step[step.index] = row
             into.append(row)
             for body in range(step.bodies):
                 steps: list[Row] = []
-                self._plant((step.index, body), depth + 2, steps)
-                if len([child for child in steps if child.depth == depth + 2]) > 1:
-                    name = step.keys[body] if step.keys else f"branch {body + 1}"
-                    direct = [child for child in steps if child.depth == depth + 2]
+                name = step.keys[body] if step.keys else f"branch {body + 1}"
+                self._plant((step.index, body), depth + 2, steps, f"{branch} › {name}" if branch else name)
+                direct = [child for child in steps if child.depth == depth + 2]
+                if len(direct) > 1:
                     into.append(Row(name, depth + 1, "branch", children=direct))
-                    into.extend(steps)
-                else:
-                    for child in steps:
-                        child.depth -= 1
-                    if step.keys and steps:
-                        steps[0].label = step.keys[body]
-                    into.extend(steps)
+                for child in steps if len(direct) == 1 else ():
+                    # A branch of one step is that step, under the branch's name.
+                    child.depth -= 1
+                    child.branch = branch
+                    child.label = name if step.keys and child is direct[0] else child.label
+                into.extend(steps)
 
     def _row(self, step: int) -> Row:
         if step not in self._by_step:
@@ -218,8 +225,10 @@ class Progress:
 
     def _end(self, status: str, at: int) -> None:
         self.status, self.ended = status, at
-        for row in self._by_step.values():
-            if row.lanes:
+        for row in self.rows:
+            if row.kind == "branch":
+                row.passed = "done" if status == "COMPLETED" else "cancelled"
+            elif row.lanes:
                 row.passed = "done" if status == "COMPLETED" else "cancelled"
                 row.ended = at
                 row.lanes.clear()

@@ -57,7 +57,8 @@ class ReadingStore:
 
     def _check(self) -> None:
         try:
-            applied = dict(self._connection.execute("SELECT number, checksum FROM migrations").fetchall())
+            found: Any = self._connection.execute("SELECT number, checksum FROM migrations").fetchall()
+            applied: dict[int, str] = dict(found)
         except apsw.NotADBError as error:
             raise StoreDamaged(f"{self.address} is not a sound SQLite file: {error}") from error
         except apsw.Error as error:
@@ -102,6 +103,14 @@ class _Queries(Queries):
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, bindable(params)).fetchall()
+
+    @contextmanager
+    def consistent(self) -> Iterator[None]:
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.connection.execute("COMMIT")
 
 
 def open_reading(address: str) -> Store:

@@ -100,20 +100,22 @@ def show(refused: Refused) -> None:
         click.echo(f"  - [{problem.code}] {problem.message}", err=True)
         if problem.help:
             click.echo(f"    = help: {problem.help}", err=True)
-    click.echo(_dim(f"  = help: `holdfast explain {refused.code}` says more"), err=True)
+    if not isinstance(refused, BadUsage):
+        click.echo(_dim(f"  = help: `holdfast explain {refused.code}` says more"), err=True)
 
 
-def show_problems(problems: Iterable[Problem]) -> None:
+def show_problems(problems: Iterable[Problem], *, is_error: bool = True) -> None:
+    """Each with its place in the file. They are progress, unless they are what was asked for."""
     from holdfast.language.problems import render, summary
 
     listed = list(problems)
     for problem in listed:
-        click.echo(_coloured(render(problem)) + "\n", err=True)
+        click.echo(_coloured(render(problem)) + "\n", err=is_error)
     codes = sorted({problem.code for problem in listed})
     more = f"; `holdfast explain {codes[0]}` says more" if len(codes) == 1 else ""
     files = sorted({problem.file for problem in listed if problem.file})
     where = f" in {files[0]}" if len(files) == 1 else f" in {len(files)} files" if files else ""
-    click.echo(_dim(f"{summary(listed)}{where}{more}"), err=True)
+    click.echo(_dim(f"{summary(listed)}{where}{more}"), err=is_error)
 
 
 def _coloured(text: str) -> str:

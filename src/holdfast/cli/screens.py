@@ -94,18 +94,18 @@ class PlainScreen:
             case "JobSucceeded" if row is not None:
                 work = row.jobs[event["job"]]
                 tries = f", attempt {work.attempt}" if work.attempt > 1 else ""
-                self._line(at, "ok", row.label, f"({took(at - work.since)}{tries})")
+                self._line(at, "ok", row.title, f"({took(at - work.since)}{tries})")
             case "JobFailed" if row is not None:
-                self._line(at, "failed", row.label, event["failure"]["message"])
+                self._line(at, "failed", row.title, event["failure"]["message"])
             case "JobRescheduled" if row is not None:
                 pause = took(event["due"] - at)
                 failure = event.get("failure")
                 why = f"attempt {event['attempt']} failed: {failure['message']}; " if failure else ""
-                self._line(at, "retry", row.label, f"{why}again in {pause}")
+                self._line(at, "retry", row.title, f"{why}again in {pause}")
             case "JobCancelled" if row is not None:
-                self._line(at, "stopped", row.label)
+                self._line(at, "stopped", row.title)
             case "TimerSet" if row is not None:
-                self._line(at, "sleeps", row.label, f"({took(event['due'] - at)})")
+                self._line(at, "sleeps", row.title, f"({took(event['due'] - at)})")
             case "SignalReceived":
                 self._line(at, "signal", event["name"])
             case "CancelRequested":
@@ -130,7 +130,7 @@ class PlainScreen:
                 if work.state not in OVER and job not in self._told and now_us() - work.since > STILL * 1e6:
                     self._told.add(job)
                     what = {"queued": "waiting for a worker", "retry": "in back-off"}.get(work.state, "running")
-                    self._line(now_us(), "…", row.label, f"still {what}")
+                    self._line(now_us(), "…", row.title, f"still {what}")
 
     def _line(self, at: int, word: str, *parts: str) -> None:
         elapsed = took(at - self.progress.began) if self.progress.began else ""
@@ -174,10 +174,10 @@ class LiveScreen:
     def log(self, line: LogView) -> None:
         from rich.text import Text
 
-        text = Text("  ")
+        text = Text("  │ ", style="dim")
         if line.job and line.step:
             text.append(f"{line.step}  ", style="dim")
-        text.append(line.message, style=_LEVELS.get(line.level, "dim" if line.level == "DEBUG" else ""))
+        text.append(line.message, style=_LEVELS.get(line.level, "dim" if line.level == "DEBUG" else "not dim"))
         self._console.print(text, soft_wrap=True)
 
     def tick(self) -> None:
@@ -283,6 +283,7 @@ def still_tree(progress: Progress, paint: Callable[[str], str] = dim) -> str:
         mark, colour, time_text, note = describe(row, progress, now)
         mark = MARKS["running"] if row.state == "running" else mark
         label = row.label.ljust(min(60, size) - 2 * row.depth)
-        text = f"{'  ' * row.depth}{style(mark, fg=colours.get(colour, colour))} {label}  {paint(f'{time_text:>6}')}"
-        lines.append(f"{text}  {paint(note)}".rstrip() if note else text.rstrip())
+        tail = f"  {time_text:>6}  {note}".rstrip()
+        lead = f"{'  ' * row.depth}{style(mark, fg=colours.get(colour, colour))} "
+        lines.append(f"{lead}{label}{paint(tail)}" if tail else f"{lead}{paint(label.rstrip())}")
     return "\n".join(lines)

@@ -87,7 +87,7 @@ def answers(address: str, timeout: float = 2.0) -> bool:
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname, parts.port, timeout=timeout)
     try:
-        connection.request("GET", f"{parts.path.rstrip('/')}/health")
+        connection.request("GET", f"{parts.path.rstrip('/')}/api/v1/health")
         return connection.getresponse().status < 500
     except (OSError, http.client.HTTPException):
         return False

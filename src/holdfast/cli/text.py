@@ -83,12 +83,12 @@ def iso(us: int | None) -> str | None:
 
 
 def took(us: int | None) -> str:
-    """A duration: 0.3s, 12s, 4m10s, 2h5m, 3d4h."""
+    """A duration: 40ms, 0.3s, 12s, 4m10s, 2h5m, 3d4h."""
     if us is None:
         return "–"
     s = max(0, us) / 1e6
     if s < 10:
-        return f"{s:.1f}s" if s >= 0.1 else f"{s:.2f}s"
+        return f"{s:.1f}s" if s >= 0.1 else f"{s * 1000:.0f}ms"
     if s < 120:
         return f"{s:.0f}s"
     minutes, rest = divmod(int(s), 60)
@@ -127,7 +127,7 @@ def value_lines(value: Any) -> list[str]:
     if isinstance(value, (dict, list)) and value:
         import yaml
 
-        dumped = yaml.safe_dump(value, allow_unicode=True, sort_keys=False, width=100, default_flow_style=False)
+        dumped: str = yaml.safe_dump(value, allow_unicode=True, sort_keys=False, width=100, default_flow_style=False)
         return dumped.rstrip("\n").split("\n")
     import json
 

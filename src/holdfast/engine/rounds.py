@@ -109,9 +109,10 @@ class Rounds:
         if now >= self._next_beat:
             self._next_beat = now + 5 * SECOND
             items.append(Put(Batch(engines=[EngineRow(engine.id, engine.name, engine.started_at, now)])))
-        living = engine.store.living_engines()
+        # In this order: an engine that has just started has its row before it has its lock.
         with engine.store.reading() as queries:
-            dead = dead_engines(queries.engines(), living, engine.id)
+            engines = queries.engines()
+        dead = dead_engines(engines, engine.store.living_engines(), engine.id)
         # Twice in a row: a connection that is being re-made is not a death.
         certain = [id for id in dead if id in self._suspects]
         self._suspects = set(dead)
@@ -167,14 +168,13 @@ class Rounds:
         us is dead, so whatever worked inside them is too; no lease has to be waited for."""
         engine = self._engine
         self._next_sweep = now + 15 * SECOND
-        living = engine.store.living_engines()
         with engine.store.reading() as queries:
             engines = queries.engines()
-            dead = dead_engines(engines, living, engine.id)
-            if engine.store.is_shared:
-                dead = [id for id in dead if id in self._suspects]
             workers = queries.workers()
             claims = queries.claimed()
+        dead = dead_engines(engines, engine.store.living_engines(), engine.id)
+        if engine.store.is_shared:
+            dead = [id for id in dead if id in self._suspects]
         lease = 0 if is_sure else engine.exchanges.lease
         verdict = reap(now, workers, claims, engine.dispatch.sessions, dead, self._since, self._since + lease)
         items: list[Item] = [Ask(loss.execution, loss.request) for loss in verdict.losses]

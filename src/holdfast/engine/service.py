@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast import __version__
 from holdfast.core.codec import event_json, plain, unpack
 from holdfast.core.errors import (
     AmbiguousId,
@@ -27,6 +26,7 @@ from holdfast.core.jobs import fold_jobs
 from holdfast.core.model import Actor, BlobRef, Status
 from holdfast.core.program import Program
 from holdfast.core.state import State
+from holdfast.core.version import VERSION
 from holdfast.core.views import (
     BlockView,
     ExecutionView,
@@ -53,6 +53,8 @@ from .items import Reply
 from .rebuild import rebuild, transitions
 from .why import explain, queue_reason, worker_state
 
+#: Names and keys are index entries: longer ones are refused.
+NAME_LIMIT = 200
 #: Default wait of a verb for its commit, seconds.
 COMMIT_WAIT = 30.0
 
@@ -112,6 +114,11 @@ class Service:
             raise InvalidRequest("give either the name of a published workflow or a definition, not both")
         if id and not is_id(id):
             raise InvalidRequest("an execution id is 32 hexadecimal digits")
+        _short("idempotency key", key)
+        _short("workflow name", workflow)
+        for label, value in (labels or {}).items():
+            _short("label", label)
+            _short(f"value of label {label}", value)
         data, program = b"", None
         if definition is not None:
             data = canonical(definition)
@@ -155,6 +162,8 @@ class Service:
         ]
 
     def signal(self, actor: Actor, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView:
+        _short("signal name", name)
+        _short("signal key", key)
         id = self.resolve(actor, id)
         future, reply = future_reply()
         self.engine.signal(id, name, value, actor, reply, key)
@@ -172,6 +181,7 @@ class Service:
         """A new version, unless the newest one already is this definition."""
         data = canonical(definition)
         program = self._compiled(data, definition)
+        _short("workflow name", name or program.name)
         future, reply = future_reply()
         self.engine.publish(actor.tenant, name or program.name, data, actor.name, reply)
         version, is_new = future.result(COMMIT_WAIT)
@@ -442,9 +452,14 @@ class Service:
         is_well = engine is not None and engine.is_alive
         return HealthView(
             "ok" if is_well else "reading only",
-            __version__,
+            VERSION,
             self.store.kind,
             engine.name if engine else "",
             engine.pending if engine else 0,
             len(engine.dispatch.sessions) if engine else 0,
         )
+
+
+def _short(what: str, text: str) -> None:
+    if len(text) > NAME_LIMIT:
+        raise InvalidRequest(f"the {what} has {len(text)} characters; {NAME_LIMIT} are allowed")

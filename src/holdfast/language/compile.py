@@ -35,7 +35,7 @@ def compile_document(document: Document) -> tuple[Workflow, Report]:
         if "inputs" in keys and sum(style_free(key) in ("inputs", "parameters") for key in root.value) > 1:
             report.add(root, "HF0115", "`inputs` and `parameters` are the same; keep one", key="parameters")
     else:
-        report.add(root, "HF0117", f"a workflow is a map or a list of steps, not a {root.kind}")
+        report.add(root, "HF0117", f"a workflow is a map or a list of steps, not {root.kind}")
         report.check()
         raise AssertionError("unreachable")
     if "steps" not in keys and "output" not in keys:
@@ -50,7 +50,7 @@ def _text(report: Report, node: Node | None, key: str, default: str, limit: int 
     if node is None:
         return default
     if not isinstance(node.value, str) or not node.value.strip():
-        report.add(node, "HF0108", f"`{key}` is a text, not a {node.kind}")
+        report.add(node, "HF0108", f"`{key}` is a text, not {node.kind}")
         return default
     if len(node.value) > limit:
         report.add(node, "HF0116", f"`{key}` is longer than {limit} characters")
@@ -61,7 +61,7 @@ def _literal_map(report: Report, node: Node | None, key: str) -> dict[str, Any]:
     if node is None:
         return {}
     if not isinstance(node.value, dict):
-        report.add(node, "HF0108", f"`{key}` is a map, not a {node.kind}")
+        report.add(node, "HF0108", f"`{key}` is a map, not {node.kind}")
         return {}
     plain: dict[str, Any] = node.plain()
     return plain
@@ -80,7 +80,7 @@ class _Compiler:
         parameters = self._parameters(keys.get("inputs"))
         defaults = _literal_map(report, keys.get("input"), "input")
         for key, item in keys["input"].value.items() if defaults else ():
-            if isinstance(item.value, str) and "${" in item.value:
+            if "${" in str(item.plain()):
                 report.add(item, "HF0126", f"the input `{key}` cannot be an expression")
         if parameters is not None:
             declared = {parameter.name for parameter in parameters}
@@ -130,7 +130,7 @@ class _Compiler:
         if node is None:
             return None
         if not isinstance(node.value, dict):
-            self.report.add(node, "HF0108", f"`inputs` is a map of name → type, not a {node.kind}")
+            self.report.add(node, "HF0108", f"`inputs` is a map of name → type, not {node.kind}")
             return None
         found = []
         for name, item in node.value.items():
@@ -147,7 +147,7 @@ class _Compiler:
         if isinstance(node.value, str):
             return self._short_parameter(name, Excerpt(node.value, node))
         if not isinstance(node.value, dict):
-            report.add(node, "HF0108", f"the input `{name}` is a type or a map, not a {node.kind}")
+            report.add(node, "HF0108", f"the input `{name}` is a type or a map, not {node.kind}")
             return Parameter(name)
         keys = take_keys(report, node, PARAMETER_KEYS, f"the input `{name}`", "not a key of an input")
         kind = "string"
@@ -249,7 +249,7 @@ class _Compiler:
         node = draft.common.get("input")
         if node is not None:
             if not isinstance(node.value, dict):
-                report.add(node, "HF0108", f"`input` is a map, not a {node.kind}")
+                report.add(node, "HF0108", f"`input` is a map, not {node.kind}")
             else:
                 own = {key.name for key in draft.kind.keys} if not draft.block else set()
                 for key, item in node.value.items():
@@ -274,6 +274,7 @@ class _Compiler:
         if all(value.fn is None for value in values.values()):
             step.fixed = {key: value.constant for key, value in values.items()}
         step.inputs = self._ordered(values, node or draft.node)
+        step.by_name = dict(step.inputs)
         return inner
 
     def _word(self, excerpt: Excerpt, names: Names) -> Value:
@@ -395,7 +396,7 @@ class _Compiler:
         if isinstance(node.value, int) and not isinstance(node.value, bool):
             return Retry(attempts=self._number(node, "attempts", 1, 1_000_000, int))
         if not isinstance(node.value, dict):
-            report.add(node, "HF0108", f"`retry` is a number of attempts or a map, not a {node.kind}")
+            report.add(node, "HF0108", f"`retry` is a number of attempts or a map, not {node.kind}")
             return Retry()
         keys = take_keys(report, node, RETRY_KEYS, "`retry`", "not a key of `retry`")
         made: dict[str, Any] = {"attempts": 3}

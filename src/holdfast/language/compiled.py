@@ -37,6 +37,8 @@ class Step:
     condition: Callable[[Scope], bool] | None = None
     #: in an order in which each can be evaluated
     inputs: tuple[tuple[str, Value], ...] = ()
+    #: the same by name, for what is evaluated before or after the step's own work
+    by_name: dict[str, Value] | None = None
     #: the whole input, if it is literal
     fixed: dict[str, Any] | None = None
     output: Value | None = None

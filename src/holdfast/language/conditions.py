@@ -80,7 +80,7 @@ def compile_condition(node: Node, names: Names) -> Callable[[Scope], bool] | Non
             return None
         check = _tests(node, names)
         return lambda scope: check(scope, None)
-    report.add(node, "HF0127", f"a condition is an expression, a boolean or a map, not a {node.kind}")
+    report.add(node, "HF0127", f"a condition is an expression, a boolean or a map, not {node.kind}")
     return None
 
 

@@ -54,7 +54,7 @@ class Reader(ShortForms):
 
     def body(self, node: Node, lane: LaneNames, depth: int = 0) -> list[Draft]:
         if not isinstance(node.value, list):
-            self.report.add(node, "HF0108", f"`steps` is a list of steps, not a {node.kind}")
+            self.report.add(node, "HF0108", f"`steps` is a list of steps, not {node.kind}")
             return []
         return [step for item in node.value if (step := self.step(item, lane, depth)) is not None]
 
@@ -70,7 +70,7 @@ class Reader(ShortForms):
             if rejoined is not None:
                 return self._short(rejoined, node, {}, lane)
             return self._long(node, lane, depth)
-        self.report.add(node, "HF0108", f"a step is a text or a map, not a {node.kind}")
+        self.report.add(node, "HF0108", f"a step is a text or a map, not {node.kind}")
         return None
 
     # --- the long form -----------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Reader(ShortForms):
         if "step" in common:
             text = common.pop("step")
             if not isinstance(text.value, str):
-                report.add(text, "HF0108", f"`step` is a text, not a {text.kind}")
+                report.add(text, "HF0108", f"`step` is a text, not {text.kind}")
                 return None
             draft = self._short(text, node, common, lane)
         elif "type" in common:
@@ -133,7 +133,7 @@ class Reader(ShortForms):
 
     def _typed(self, node: Node, step: Node, common: dict[str, Node], lane: LaneNames) -> Draft | None:
         if not isinstance(node.value, str):
-            self.report.add(node, "HF0108", f"`type` is a name, not a {node.kind}")
+            self.report.add(node, "HF0108", f"`type` is a name, not {node.kind}")
             return None
         kind = TYPE_INDEX.get(style_free(node.value))
         if kind is None:
@@ -151,7 +151,7 @@ class Reader(ShortForms):
         report = self.report
         if kind in BLOCK_FORMS or kind == "let":
             if not isinstance(value.value, str):
-                report.add(value, "HF0108", f"`{kind}` takes a text, not a {value.kind}")
+                report.add(value, "HF0108", f"`{kind}` takes a text, not {value.kind}")
                 return None
             if kind == "let":
                 draft = self._draft(step, STEP_TYPES["let"], lane, f"let {value.value}")
@@ -245,7 +245,7 @@ class Reader(ShortForms):
                 return
             name, type = parts["name"], parts.get("type")
         if not isinstance(name.value, str):
-            self.report.add(name, "HF0113", f"a variable is a name, not a {name.kind}")
+            self.report.add(name, "HF0113", f"a variable is a name, not {name.kind}")
             return
         self._define(draft, Excerpt(name.value, name))
         if type is not None:
@@ -256,7 +256,7 @@ class Reader(ShortForms):
     def _branches(self, draft: Draft, node: Node, depth: int) -> None:
         report = self.report
         if not isinstance(node.value, list):
-            report.add(node, "HF0108", f"`parallel` takes a list of branches, not a {node.kind}")
+            report.add(node, "HF0108", f"`parallel` takes a list of branches, not {node.kind}")
             return
         if not node.value:
             report.add(node, "HF0109", "`parallel` has no branches")

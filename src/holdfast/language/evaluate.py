@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from holdfast.core.model import BlobRef
 
 from .functions import FUNCTIONS
-from .nodes import type_name
+from .nodes import a_type, type_name
 from .operations import (
     MAX_SIZE,
     ExpressionError,
@@ -239,7 +239,7 @@ def _member(node: Expr, inner: Expr, name: str, lenient: bool) -> Fn:
             if lenient:
                 return None
             raise ExpressionError(f"null has no `{name}`", node, absent=True)
-        raise ExpressionError(f"a {type_name(value)} has no `{name}`", node)
+        raise ExpressionError(f"{a_type(value)} has no `{name}`", node)
 
     return member
 
@@ -276,7 +276,7 @@ def _index(node: Expr, inner: Expr, index: Expr, lenient: bool) -> Fn:
             if lenient:
                 return None
             raise ExpressionError("null has no items", node, absent=True)
-        raise ExpressionError(f"a {type_name(value)} has no items by {type_name(key)}", node)
+        raise ExpressionError(f"{a_type(value)} has no items by {type_name(key)}", node)
 
     return indexed
 
@@ -331,7 +331,7 @@ def _unary(node: Unary, lenient: bool) -> Fn:
         value = operand(scope)
         if is_number(value):
             return checked(-value, node)
-        raise ExpressionError(f"`-` does not work on a {type_name(value)}", node, absent=value is None)
+        raise ExpressionError(f"`-` does not work on {a_type(value)}", node, absent=value is None)
 
     return negative
 

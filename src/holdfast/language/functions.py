@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .nodes import type_name
+from .nodes import a_type
 from .operations import (
     MAX_SIZE,
     ExpressionError,
@@ -33,7 +33,7 @@ class Function(NamedTuple):
 
 
 def _refuse(node: Expr, name: str, value: Any, wanted: str) -> ExpressionError:
-    return ExpressionError(f"`{name}` needs {wanted}, not a {type_name(value)}", node, absent=value is None)
+    return ExpressionError(f"`{name}` needs {wanted}, not {a_type(value)}", node, absent=value is None)
 
 
 def _string(node: Expr, name: str, value: Any) -> str:

@@ -45,7 +45,7 @@ FUEL = 1_000
 #: steps of one lane before others get their turn
 QUANTUM = 100
 #: so much expression fuel costs as much as one step
-_FUEL_PER_STEP = 256
+_FUEL_PER_STEP = 4
 _MAX_LOG = 8_192
 
 
@@ -100,8 +100,8 @@ class YamlProgram:
 class _Run:
     """One call of `advance`."""
 
-    __slots__ = ("cause", "commands", "consumed", "fuel", "is_over", "next_lane", "now", "queue", "reads",
-                 "state", "turns_left", "walks", "workflow")  # fmt: skip
+    __slots__ = ("cause", "commands", "consumed", "fuel", "is_over", "loaded", "next_lane", "now", "queue",
+                 "reads", "state", "turns_left", "walks", "workflow")  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
         self.workflow = workflow
@@ -116,6 +116,8 @@ class _Run:
         self.fuel = FUEL
         self.next_lane = state.next_lane
         self.consumed: dict[str, int] = {}
+        #: long values that were read during this call
+        self.loaded: dict[bytes, Any] = {}
         self.is_over = False
         #: lanes that wait for a turn and were not reached in this one
         self.turns_left = False
@@ -197,6 +199,7 @@ class _Run:
             while True:
                 body = walk.body
                 if walk.position >= len(body):
+                    step = None
                     self.end(walk)
                     return
                 if self.fuel <= 0 or share <= 0:
@@ -205,7 +208,7 @@ class _Run:
                 step = body[walk.position]
                 walk.fuel = EXPRESSION_FUEL
                 walk.local = None
-                if step.condition is not None and not step.condition(walk):
+                if step.condition is not None and not self.holds(walk, step):
                     walk.position += 1
                 elif not _ENTER[step.kind](self, walk, step):
                     return
@@ -218,6 +221,13 @@ class _Run:
         except TooLong as error:
             failure = Failure("value-too-large", str(error), code="HF0701")
             self.fail(walk, failure, step.label if step else "")
+
+    def holds(self, walk: Walk, step: Step) -> bool:
+        assert step.condition is not None
+        walk.asking = step.by_name
+        held = step.condition(walk)
+        walk.asking = None
+        return held
 
     def pass_on(self, walk: Walk, step: Step) -> None:
         """The step that was waited for is done; the lane goes on."""
@@ -234,7 +244,9 @@ class _Run:
     def done(self, walk: Walk, step: Step) -> None:
         """What follows the work of every step: its `output`, and remembering it."""
         if step.output is not None:
+            walk.asking = step.by_name
             value = self.keep(step.output.get(walk))
+            walk.asking = None
             walk.output = value
             walk.ops.append((Op.OUTPUT, value))
         if step.keep:

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from .nodes import LINE_BREAK, Document, Node, Report, type_name
+from .nodes import LINE_BREAK, Document, Node, Report, a_type
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
@@ -251,7 +251,7 @@ def _key(report: Report, parent: Node, event: Any, kind: str) -> tuple[str, int,
             typed = 0
         if not isinstance(typed, str):
             shown = text or "an empty key"
-            report.at(line, column, "HF0105", f"the key `{shown}` is a {type_name(typed)}, not a string",
+            report.at(line, column, "HF0105", f"the key `{shown}` is {a_type(typed)}, not a string",
                       width=len(text), help=f'quote it: "{text}"')  # fmt: skip
             return "", -1, -1
     if text in parent.value or text in parent.marks:

@@ -203,7 +203,10 @@ class Names:
                 return Value({key: item.constant for key, item in pairs.items()})
             each = [(key, item.get) for key, item in pairs.items()]
             trees = tuple(tree for item in pairs.values() for tree in item.trees)
-            return Value(None, lambda scope: weigh(scope, {key: get(scope) for key, get in each}, None), trees=trees)
+            fn: Fn = lambda scope: weigh(scope, {key: get(scope) for key, get in each}, None)  # noqa: E731
+            made = Value(None, fn, trees=trees)
+            made.keys = frozenset(pairs)
+            return made
         return Value(value)
 
     def _value(self, excerpt: Excerpt, read: Callable[[str, frozenset[str]], Expr], lenient: bool) -> Value:

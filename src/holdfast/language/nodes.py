@@ -73,7 +73,8 @@ class Node:
 
     @property
     def kind(self) -> str:
-        return type_name(self.value)
+        """`a string`, `an integer`, `null`, …"""
+        return a_type(self.value)
 
     def position(self, offset: int, snippet: str) -> tuple[int, int]:
         """Line and column of `snippet`, which begins at `offset` of this node's text."""
@@ -121,12 +122,26 @@ def type_name(value: Any) -> str:
             return type(value).__name__
 
 
+def a_type(value: Any) -> str:
+    """With its article."""
+    name = type_name(value)
+    if name == "null":
+        return name
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
 class Report:
     """Collects every problem of a document, so that all are told at once."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.found: list[Problem] = []
+        #: errors and warnings are counted apart: warnings must never crowd out an error
+        self._room = {True: MAX_PROBLEMS, False: MAX_PROBLEMS}
+
+    def _has_room(self, warning: bool) -> bool:
+        self._room[warning] -= 1
+        return self._room[warning] >= 0
 
     def add(
         self,
@@ -143,7 +158,7 @@ class Report:
     ) -> None:
         """Report at `node`, at its key `key`, or at `snippet`, which begins at `offset` of its text."""
         assert code in PROBLEMS, code
-        if len(self.found) >= MAX_PROBLEMS:
+        if not self._has_room(warning):
             return
         path = node.path if node else ""
         line = column = -1
@@ -182,7 +197,7 @@ class Report:
     def at(self, line: int, column: int, code: str, message: str, *, width: int = 1, label: str = "",
            help: str = "") -> None:  # fmt: skip
         assert code in PROBLEMS, code
-        if len(self.found) < MAX_PROBLEMS:
+        if self._has_room(False):
             self.found.append(self._problem(code, message, line, column, width, label, help, "", False))
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from .load import MAX_INTEGER
-from .nodes import type_name
+from .nodes import a_type
 from .tree import Expr
 
 #: characters of a text, and what a list or map may weigh
@@ -70,7 +70,7 @@ def to_text(value: Any, node: Expr | None) -> str:
         return str(value)
     if value is None:
         raise ExpressionError("null cannot be put into a text", node, absent=True)
-    raise ExpressionError(f"a {type_name(value)} cannot be put into a text; use `string(…)` or one of its parts", node)
+    raise ExpressionError(f"{a_type(value)} cannot be put into a text; use `string(…)` or one of its parts", node)
 
 
 def as_json(value: Any) -> str:
@@ -82,9 +82,7 @@ def compare(operator: str, left: Any, right: Any, node: Expr | None) -> bool:
         raise ExpressionError(f"null cannot be compared with `{operator}`", node, absent=True)
     numbers = is_number(left) and is_number(right)
     if not numbers and not (isinstance(left, str) and isinstance(right, str)):
-        raise ExpressionError(
-            f"a {type_name(left)} and a {type_name(right)} cannot be compared with `{operator}`", node
-        )
+        raise ExpressionError(f"{a_type(left)} and {a_type(right)} cannot be compared with `{operator}`", node)
     match operator:
         case "<":
             return bool(left < right)
@@ -141,7 +139,7 @@ def calculate(operator: str, left: Any, right: Any, node: Expr | None) -> Any:
     hint = "; use `string(…)` to join texts" if operator == "+" and str in (type(left), type(right)) else ""
     if not hint and isinstance(left, str) | isinstance(right, str):
         hint = "; use `int(…)` or `float(…)` to read numbers"
-    raise ExpressionError(f"`{operator}` does not work on a {type_name(left)} and a {type_name(right)}{hint}", node)
+    raise ExpressionError(f"`{operator}` does not work on {a_type(left)} and {a_type(right)}{hint}", node)
 
 
 def contains(whole: Any, part: Any, node: Expr | None, lenient: bool = False) -> bool:
@@ -153,4 +151,4 @@ def contains(whole: Any, part: Any, node: Expr | None, lenient: bool = False) ->
         return part in whole
     if whole is None and lenient:
         return False
-    raise ExpressionError(f"a {type_name(whole)} cannot contain a {type_name(part)}", node, absent=whole is None)
+    raise ExpressionError(f"{a_type(whole)} cannot contain {a_type(part)}", node, absent=whole is None)

@@ -12,7 +12,7 @@ from holdfast.core.model import BlockOffer, JobSpec, Problem, Retry
 
 from .compiled import Parameter, Spec, Step, Workflow
 from .names import Value
-from .nodes import Report, type_name
+from .nodes import Report, a_type, type_name
 from .operations import same
 from .problems import did_you_mean
 from .values import Mismatch, coerce
@@ -23,7 +23,7 @@ def check_input(workflow: Workflow, input: Any) -> tuple[Any, list[Problem]]:
     if input is None:
         input = {}
     if not isinstance(input, dict):
-        problem = Problem("HF0152", f"the input is a map, not a {type_name(input)}", path="$.input")
+        problem = Problem("HF0152", f"the input is a map, not {a_type(input)}", path="$.input")
         return input, [problem]
     given = {**workflow.defaults, **input} if workflow.defaults else input
     if workflow.parameters is None:

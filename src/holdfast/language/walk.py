@@ -37,7 +37,8 @@ class View:
 
 
 class Walk:
-    __slots__ = ("at", "body", "branch", "frames", "fuel", "id", "is_emptied", "lane", "local", "logs", "open", "ops",
+    __slots__ = ("asking", "at", "body", "branch", "frames", "fuel", "id", "is_emptied", "lane", "local", "logs",
+                 "open", "ops",
                  "output", "outputs", "parent", "position", "results", "run", "wait")  # fmt: skip
 
     def __init__(self, run: _Run, lane: Lane) -> None:
@@ -63,6 +64,8 @@ class Walk:
         self.logs: list[LogLine] = []
         #: the step's own input while its expressions are evaluated
         self.local: dict[str, Any] | None = None
+        #: the same while a condition or `output` is evaluated: only what is asked for
+        self.asking: dict[str, Value] | None = None
         self.fuel = EXPRESSION_FUEL
 
     @classmethod
@@ -147,8 +150,11 @@ class Walk:
     # --- the scope of expressions ------------------------------------------------------------------
     def lookup(self, name: str) -> Any:
         local = self.local
-        if local is not None and name in local:
-            return local[name]
+        if local is not None:
+            if name in local:
+                return local[name]
+        elif self.asking is not None and name in self.asking:
+            return self._own(name, self.asking)
         found = self.variable(name)
         if found is not ABSENT:
             return found
@@ -159,6 +165,14 @@ class Walk:
         if type(given) is dict and name in given:
             return given[name]
         return ABSENT
+
+    def _own(self, name: str, inputs: dict[str, Value]) -> Any:
+        """One part of the step's input, only because it is asked for; inside, its name means what is outside."""
+        self.asking = {key: value for key, value in inputs.items() if key != name}
+        try:
+            return inputs[name].get(self)
+        finally:
+            self.asking = inputs
 
     def variable(self, name: str) -> Any:
         walk: Walk | None = self
@@ -196,4 +210,10 @@ class Walk:
         return state.workflow_version if key == "version" else ABSENT
 
     def load(self, value: Any) -> Any:
-        return self.run.reads.load(self.run.state.id, value) if type(value) is BlobRef else value
+        if type(value) is not BlobRef:
+            return value
+        run = self.run
+        if value.digest not in run.loaded:
+            run.loaded[value.digest] = run.reads.load(run.state.id, value)
+            self.fuel -= value.size >> 10  # decoding it is work too
+        return run.loaded[value.digest]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote, urlsplit
 
 from holdfast.core.errors import BadConfiguration, BadStoreAddress
@@ -14,10 +15,14 @@ _EXAMPLES = (
     " sqlite:////var/lib/holdfast/holdfast.db (an absolute path)"
     " or postgresql://user:password@host:5432/database"
 )
+# libpq's other notation. No file is called so, and one with a password in its name would be worse than none.
+_KEYWORDS = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service)\s*=")
 
 
 def open_store(address: str, *, engine_id: str = "", allow_network: bool = False) -> Store:
     """Open the store an address stands for, migrating it where needed."""
+    if _KEYWORDS.match(address):
+        return _open_postgres(address, engine_id)
     scheme, mark, rest = address.partition("://")
     scheme = scheme.lower()
     if not mark:
@@ -46,6 +51,8 @@ def _open_postgres(dsn: str, engine_id: str) -> Store:
 
 def without_password(address: str) -> str:
     """The address for messages and logs: host and database, no password, no parameters."""
+    if _KEYWORDS.match(address):
+        return "postgresql://…"
     if "://" not in address:
         return address
     try:

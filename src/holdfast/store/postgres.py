@@ -19,7 +19,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
-from holdfast.core.errors import StoreDamaged, StoreUnavailable
+from holdfast.core.errors import Refused, StoreDamaged, StoreUnavailable
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.program import Key
 
@@ -94,7 +94,7 @@ class PostgresStore:
             try:
                 with self.reading() as q:
                     self._clock = _Clock(int(q.rows(f"SELECT {_CLOCK}")[0][0]))
-            except StoreUnavailable:
+            except Refused:
                 self._clock = _Clock(self._clock.now())
         return self._clock.now()
 

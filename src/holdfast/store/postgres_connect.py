@@ -131,14 +131,7 @@ class Connector:
     """Opens connections to one database, each checked and set up for its role."""
 
     def __init__(self, dsn: str, application: str) -> None:
-        try:
-            given: dict[str, Any] = conninfo.conninfo_to_dict(dsn)
-        except psycopg.Error:
-            # libpq quotes the part it cannot read, and that part may be the password.
-            raise BadStoreAddress(
-                "the PostgreSQL address cannot be read; write postgresql://user:password@host:5432/database"
-                " and percent-encode special characters in the password"
-            ) from None
+        given = _read(dsn)
         self.address = shown(given)
         self._parameters = {**_DEFAULTS, "application_name": application[:63], **given}
 
@@ -194,6 +187,20 @@ class Connector:
         )
         connection.execute(settings)
         register(connection)
+
+
+def _read(dsn: str) -> dict[str, Any]:
+    try:
+        given: dict[str, Any] = conninfo.conninfo_to_dict(dsn)
+        for port in str(given.get("port") or "").split(","):
+            int(port or 0)
+    except (psycopg.Error, ValueError):
+        # libpq quotes the part it cannot read, and that part may be the password.
+        raise BadStoreAddress(
+            "the PostgreSQL address cannot be read; write postgresql://user:password@host:5432/database"
+            " and percent-encode special characters in the password"
+        ) from None
+    return given
 
 
 def shown(parameters: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ import psycopg
 from holdfast.core.errors import Refused
 
 from .postgres_connect import LOCK_SPACE, PRESENCE, Connection, Connector, discard, is_lost, translated
-from .queries import Queries
+from .queries import Queries, storable
 
 #: Seconds between two hints: those in between become one.
 EVERY = 0.02
@@ -33,7 +33,7 @@ _log = logging.getLogger("holdfast.store")
 def lock_number(engine_id: str) -> int:
     """The second half of an engine's lock. Two ids that share it could hide each other's death, not life:
     the lock is taken shared."""
-    number = int.from_bytes(blake2b(engine_id.encode(), digest_size=4).digest(), "big", signed=True)
+    number = int.from_bytes(blake2b(storable(engine_id).encode(), digest_size=4).digest(), "big", signed=True)
     return number or 1  # 0 is for migrations
 
 

@@ -8,16 +8,16 @@ from holdfast.core.errors import Refused, ServerUnreachable
 from holdfast.core.model import Problem
 
 
-class ErrorDetail(msgspec.Struct, omit_defaults=True):
+class ErrorDetail(msgspec.Struct):
     #: stable; `holdfast explain CODE` tells more
     code: str
     message: str
     status: int
     problems: list[Problem] = []
     #: what to do about it
-    help: str = ""
+    help: str | msgspec.UnsetType = msgspec.UNSET
     #: finds an unexpected error in the server's log
-    incident: str = ""
+    incident: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ErrorBody(msgspec.Struct):

@@ -1,0 +1,229 @@
+"""What requests carry and what answers are made of, beside the views of core. Nobody may send a tenant."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.core.model import Status
+from holdfast.core.views import (
+    BlockView,
+    ExecutionView,
+    JobView,
+    LogView,
+    QueueView,
+    WorkerView,
+    WorkflowView,
+)
+from holdfast.store.records import TokenRow
+
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+MaybeName = Annotated[str, Meta(max_length=200)]
+Key = Annotated[str, Meta(max_length=255, description="idempotency key")]
+Text = Annotated[str, Meta(max_length=4096)]
+Labels = Annotated[
+    dict[Annotated[str, Meta(min_length=1, max_length=100)], Annotated[str, Meta(max_length=500)]],
+    Meta(max_length=64),
+]
+Count = Annotated[int, Meta(ge=1, le=500)]
+Cursor = Annotated[int, Meta(ge=0, le=2**62)]
+Seconds = Annotated[float, Meta(ge=0, le=30)]
+#: in any case; checked against `Status` by the handler, so that the message can list them
+StatusName = Annotated[str, Meta(max_length=40, examples=[status.name for status in Status])]
+RoleName = Literal["viewer", "operator", "author", "admin", "worker"]
+#: stored forms of times and durations, µs
+Micros = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class _Strict(msgspec.Struct, forbid_unknown_fields=True):
+    pass
+
+
+# --- requests --------------------------------------------------------------------------------------
+class StartBody(_Strict):
+    """Exactly one of `workflow`, `definition` and `source`."""
+
+    #: `name` or `name:version` of a published workflow
+    workflow: MaybeName = ""
+    #: an inline definition; needs the role author
+    definition: dict[str, Any] | None = None
+    #: an inline definition as YAML text; needs the role author
+    source: str = ""
+    input: Any = None
+    #: the same key and content start the same execution; the header Idempotency-Key says the same
+    key: Key = ""
+    labels: Labels = {}
+    #: 32 hexadecimal digits made by the caller, so that a repeated request cannot start twice
+    id: Annotated[str, Meta(max_length=32)] = ""
+
+
+class PublishBody(_Strict):
+    definition: dict[str, Any]
+    #: instead of the name in the definition
+    name: MaybeName = ""
+
+
+class SignalBody(_Strict):
+    name: Name
+    value: Any = None
+    #: a signal with a key the execution has seen is not delivered again
+    key: Key = ""
+
+
+class CancelBody(_Strict):
+    mode: Annotated[str, Meta(max_length=20)] = "cancel"
+    reason: Text = ""
+
+
+class TokenBody(_Strict):
+    name: Name
+    role: RoleName
+    #: seconds; 0 = until revoked
+    lifetime: Annotated[float, Meta(ge=0, le=10 * 366 * 86400)] = 0
+
+
+class GoodbyeBody(_Strict):
+    incarnation: Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+# --- query parameters ------------------------------------------------------------------------------
+class ListQuery(_Strict):
+    #: repeatable, or with commas
+    status: Annotated[list[StatusName], Meta(max_length=64)] = []
+    workflow: MaybeName = ""
+    limit: Count = 50
+    #: `next` of the page before
+    before: Annotated[str, Meta(max_length=32)] = ""
+
+
+class EventsQuery(_Strict):
+    after: Cursor = 0
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 500
+
+
+class LogsQuery(_Strict):
+    after: Cursor = 0
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 500
+    #: as a stream, until the execution has ended
+    follow: bool = False
+
+
+class StreamQuery(_Strict):
+    after: Cursor = 0
+
+
+class ShowQuery(_Strict):
+    #: seconds to wait for the end before answering
+    wait: Seconds = 0
+
+
+class PublishQuery(_Strict):
+    #: instead of the name in the definition; for bodies in YAML
+    name: MaybeName = ""
+
+
+class LoginQuery(_Strict):
+    code: Annotated[str, Meta(max_length=100)] = ""
+
+
+class ReasonQuery(_Strict):
+    reason: Text = ""
+
+
+# --- answers ---------------------------------------------------------------------------------------
+class ExecutionPage(msgspec.Struct):
+    items: list[ExecutionView]
+    #: `before` of the page that follows; null on the last one
+    next: str | None
+
+
+class EventPage(msgspec.Struct):
+    #: `seq`, `at`, `type` and the fields of that type
+    items: list[dict[str, Any]]
+    #: `after` of the page that follows; null when this was all so far
+    next: int | None
+
+
+class LogPage(msgspec.Struct):
+    items: list[LogView]
+    next: int | None
+
+
+class JobList(msgspec.Struct):
+    items: list[JobView]
+
+
+class WorkflowList(msgspec.Struct):
+    items: list[WorkflowView]
+
+
+class WorkflowVersions(msgspec.Struct):
+    """The newest version with its definition, and all versions without."""
+
+    name: str
+    newest: WorkflowView
+    versions: list[WorkflowView]
+
+
+class BlockList(msgspec.Struct):
+    items: list[BlockView]
+
+
+class WorkerList(msgspec.Struct):
+    items: list[WorkerView]
+
+
+class QueueList(msgspec.Struct):
+    items: list[QueueView]
+
+
+class Health(msgspec.Struct, omit_defaults=True):
+    """`status` alone without a token."""
+
+    status: str
+    version: str | msgspec.UnsetType = msgspec.UNSET
+    store: str | msgspec.UnsetType = msgspec.UNSET
+    engine: str | msgspec.UnsetType = msgspec.UNSET
+    pending: int | msgspec.UnsetType = msgspec.UNSET
+    workers: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class Ready(msgspec.Struct):
+    status: str
+
+
+class Version(msgspec.Struct):
+    version: str
+    api: str
+    name: str
+    role: str
+    tenant: str
+
+
+class TokenView(msgspec.Struct):
+    id: str
+    name: str
+    role: str
+    created_at: int
+    #: null = until revoked
+    expires_at: int | None
+    is_revoked: bool
+
+
+class NewToken(TokenView):
+    #: shown once and never again
+    token: str = ""
+
+
+class TokenList(msgspec.Struct):
+    items: list[TokenView]
+
+
+class Gone(msgspec.Struct):
+    """Nothing more to say."""
+
+
+def token_view(row: TokenRow) -> TokenView:
+    return TokenView(row.id, row.name, row.role, row.created_at, row.expires_at or None, row.is_revoked)

@@ -1,0 +1,254 @@
+"""Routes of executions: start, list, look, follow, signal, cancel."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from holdfast.core.errors import (
+    AmbiguousId,
+    DuplicateExecution,
+    ExecutionEnded,
+    InvalidDefinition,
+    InvalidRequest,
+    KeyReused,
+    StoreFull,
+    StoreReadOnly,
+    UnknownBlob,
+    UnknownExecution,
+    UnknownWorkflow,
+    WrongStatus,
+)
+from holdfast.core.ids import is_id
+from holdfast.core.model import Status
+from holdfast.core.views import ExecutionView, WhyView
+from holdfast.engine.committer import Existing
+from holdfast.engine.items import Reply as Callback
+from holdfast.language import load_workflow
+
+from . import streams
+from .auth import Role
+from .bodies import (
+    CancelBody,
+    EventPage,
+    EventsQuery,
+    ExecutionPage,
+    JobList,
+    ListQuery,
+    LogPage,
+    LogsQuery,
+    ReasonQuery,
+    ShowQuery,
+    SignalBody,
+    StartBody,
+    StreamQuery,
+)
+from .routes import API, SSE, Call, Nothing, Reply, Stream, Table
+
+routes = Table("executions")
+_ONE = f"{API}/executions/{{id}}"
+_UNKNOWN = (UnknownExecution, AmbiguousId)
+_WRITING = (StoreFull, StoreReadOnly)
+
+
+# --- starting and listing --------------------------------------------------------------------------
+@routes.add(
+    "POST", f"{API}/executions", role=Role.OPERATOR, body=StartBody, answer=ExecutionView, status=201,
+    also={200: "The execution that the same key started before"},
+    refusals=(UnknownWorkflow, InvalidDefinition, KeyReused, DuplicateExecution, *_WRITING),
+)  # fmt: skip
+async def start(call: Call[Nothing, StartBody]) -> Reply:
+    """Start an execution of a published workflow, or with an inline definition (role author)."""
+    body = call.body
+    given = call.header(b"idempotency-key")
+    if given and body.key and given != body.key:
+        raise InvalidRequest("the header Idempotency-Key and the field key differ")
+    key = body.key or given
+    if len(key) > 255 or not key.isprintable():
+        raise InvalidRequest("an idempotency key has at most 255 printable characters")
+    is_inline = body.definition is not None or bool(body.source)
+    if (body.definition is not None) + bool(body.source) + bool(body.workflow) != 1:
+        raise InvalidRequest("give exactly one of workflow, definition and source")
+    if is_inline:
+        assert call.caller is not None
+        call.caller.need(Role.AUTHOR, "an inline definition")
+
+    def ask(reply: Callback) -> None:
+        definition = load_workflow(body.source, "source")[0] if body.source else body.definition
+        call.service.submit_start(
+            call.actor, workflow=body.workflow, definition=definition, input=body.input, key=key,
+            labels=body.labels, id=body.id, reply=reply,
+        )  # fmt: skip
+
+    if is_inline or len(call.raw) > 16 * 1024:
+        # Compiling takes long enough to be noticed by others.
+        answer = await call.app.commit_from_thread(ask)
+    else:
+        answer = await call.app.waiting.commit(ask)
+    data, id = await call.app.threaded(_started, call, answer)
+    status = 200 if isinstance(answer, Existing) else 201
+    return Reply(status=status, data=data, headers={"location": f"{API}/executions/{id}"})
+
+
+def _started(call: Call[Any, Any], answer: Any) -> tuple[bytes, str]:
+    view = call.service.started(call.actor, answer)
+    return call.app.encode(view), view.id
+
+
+@routes.add("GET", f"{API}/executions", role=Role.VIEWER, query=ListQuery, answer=ExecutionPage)
+def listing(call: Call[ListQuery, None]) -> ExecutionPage:
+    """Executions, newest first."""
+    query = call.query
+    if query.before and not is_id(query.before):
+        raise InvalidRequest("before: is the `next` of the page before, a whole execution id")
+    statuses = tuple(_status(name) for name in query.status)
+    found = call.service.executions(
+        call.actor, statuses=statuses, workflow=query.workflow, before=query.before, limit=query.limit + 1
+    )
+    page = found[: query.limit]
+    return ExecutionPage(page, page[-1].id if len(found) > len(page) else None)
+
+
+def _status(name: str) -> Status:
+    try:
+        return Status[name.upper()]
+    except KeyError:
+        known = ", ".join(status.name for status in Status)
+        raise InvalidRequest(f"status: there is no {name!r}; known are {known}") from None
+
+
+# --- looking ---------------------------------------------------------------------------------------
+@routes.add("GET", _ONE, role=Role.VIEWER, query=ShowQuery, answer=ExecutionView, refusals=_UNKNOWN)
+async def show(call: Call[ShowQuery, None]) -> Reply:
+    """One execution; `wait` holds the answer back until it has ended."""
+    view = await call.app.threaded(_show, call, "")
+    if call.query.wait and not view.is_ended:
+        loop = call.app.waiting.loop
+        until = loop.time() + call.query.wait
+        pause = streams.LOOK_AGAIN if call.service.store.is_shared else call.query.wait
+        with call.app.waiting.listen(call.service.engine, view.id, for_end=True) as listener:
+            while True:
+                view = await call.app.threaded(_show, call, view.id)
+                left = until - loop.time()
+                if view.is_ended or left <= 0 or listener.is_closing:
+                    break
+                await listener.wait(min(left, pause))
+    return Reply(view)
+
+
+def _show(call: Call[Any, Any], id: str) -> ExecutionView:
+    return call.service.show(call.actor, id or call.path["id"])
+
+
+@routes.add(
+    "GET", f"{_ONE}/events", role=Role.VIEWER, query=EventsQuery, answer=EventPage, streams=True, refusals=_UNKNOWN
+)
+async def events(call: Call[EventsQuery, None]) -> Reply | Stream:
+    """Events numbered above `after`; a page, or a stream for `Accept: text/event-stream`."""
+    if streams.wants_stream(call):
+        return streams.events(call, await call.app.threaded(_id, call), call.query.after)
+    return Reply(data=await call.app.threaded(_events, call))
+
+
+def _id(call: Call[Any, Any]) -> str:
+    return call.id
+
+
+def _events(call: Call[EventsQuery, None]) -> bytes:
+    query = call.query
+    found = call.service.events(call.actor, call.id, query.after, query.limit)
+    page = EventPage(found, found[-1]["seq"] if len(found) == query.limit else None)
+    return call.app.encode(page)
+
+
+@routes.add("GET", f"{_ONE}/events/stream", role=Role.VIEWER, query=StreamQuery, media=SSE, refusals=_UNKNOWN)
+async def event_stream(call: Call[StreamQuery, None]) -> Stream:
+    """Events as they happen; ends with `event: end`. Goes on after `Last-Event-ID`."""
+    return streams.events(call, await call.app.threaded(_id, call), call.query.after)
+
+
+@routes.add("GET", f"{_ONE}/logs", role=Role.VIEWER, query=LogsQuery, answer=LogPage, streams=True, refusals=_UNKNOWN)
+async def logs(call: Call[LogsQuery, None]) -> Reply | Stream:
+    """Log lines numbered above `after`; a page, or a stream with `follow` or `Accept: text/event-stream`."""
+    if call.query.follow or streams.wants_stream(call):
+        return streams.logs(call, await call.app.threaded(_id, call), call.query.after)
+    return Reply(data=await call.app.threaded(_logs, call))
+
+
+def _logs(call: Call[LogsQuery, None]) -> bytes:
+    query = call.query
+    found = call.service.logs(call.actor, call.id, query.after, query.limit)
+    return call.app.encode(LogPage(found, found[-1].number if len(found) == query.limit else None))
+
+
+@routes.add("GET", f"{_ONE}/logs/stream", role=Role.VIEWER, query=StreamQuery, media=SSE, refusals=_UNKNOWN)
+async def log_stream(call: Call[StreamQuery, None]) -> Stream:
+    """Log lines as they are written; ends with `event: end`. Goes on after `Last-Event-ID`."""
+    return streams.logs(call, await call.app.threaded(_id, call), call.query.after)
+
+
+@routes.add("GET", f"{_ONE}/jobs", role=Role.VIEWER, answer=JobList, refusals=_UNKNOWN)
+def jobs(call: Call[Nothing, None]) -> JobList:
+    """The jobs of an execution as its history tells them."""
+    return JobList(call.service.jobs(call.actor, call.path["id"]))
+
+
+@routes.add("GET", f"{_ONE}/why", role=Role.VIEWER, answer=WhyView, refusals=_UNKNOWN)
+def why(call: Call[Nothing, None]) -> WhyView:
+    """Why an execution is where it is, and what would move it."""
+    return call.service.why(call.actor, call.path["id"])
+
+
+@routes.add("GET", f"{_ONE}/definition", role=Role.VIEWER, answer=Any, refusals=(*_UNKNOWN, UnknownWorkflow))
+def definition(call: Call[Nothing, None]) -> Any:
+    """The definition that this execution runs."""
+    found = call.service.definition(call.actor, call.id)
+    if found is None:
+        raise UnknownWorkflow("the definition of this execution is not stored any more")
+    return found
+
+
+@routes.add("GET", f"{_ONE}/blobs/{{digest}}", role=Role.VIEWER, answer=Any, refusals=(*_UNKNOWN, UnknownBlob))
+def blob(call: Call[Nothing, None]) -> Any:
+    """A long value that events refer to as `$blob`."""
+    return call.service.blob(call.actor, call.id, call.path["digest"].lower())
+
+
+# --- acting ----------------------------------------------------------------------------------------
+@routes.add(
+    "POST", f"{_ONE}/signal", role=Role.OPERATOR, body=SignalBody, answer=ExecutionView,
+    refusals=(*_UNKNOWN, ExecutionEnded, WrongStatus, *_WRITING),
+)  # fmt: skip
+async def signal(call: Call[Nothing, SignalBody]) -> Reply:
+    """Send a message to an execution; kept until a step waits for it."""
+    id = await call.app.threaded(_id, call)
+    body, engine = call.body, call.service.engine
+    await call.app.waiting.commit(lambda reply: engine.signal(id, body.name, body.value, call.actor, reply, body.key))
+    return Reply(await call.app.threaded(_show, call, id))
+
+
+@routes.add(
+    "POST", f"{_ONE}/cancel", role=Role.OPERATOR, body=CancelBody, answer=ExecutionView,
+    refusals=(*_UNKNOWN, ExecutionEnded, WrongStatus, *_WRITING),
+)  # fmt: skip
+async def cancel(call: Call[Nothing, CancelBody]) -> Reply:
+    """Stop an execution: no new steps, running jobs are told and waited for."""
+    mode = call.body.mode
+    if mode != "cancel":
+        raise InvalidRequest(f"mode: {mode!r} is not offered; the only mode so far is 'cancel'")
+    return await _cancel(call, call.body.reason)
+
+
+@routes.add(
+    "DELETE", _ONE, role=Role.OPERATOR, query=ReasonQuery, answer=ExecutionView,
+    refusals=(*_UNKNOWN, ExecutionEnded, WrongStatus, *_WRITING),
+)  # fmt: skip
+async def remove(call: Call[ReasonQuery, None]) -> Reply:
+    """The same as cancel. The history stays."""
+    return await _cancel(call, call.query.reason)
+
+
+async def _cancel(call: Call[Any, Any], reason: str) -> Reply:
+    id = await call.app.threaded(_id, call)
+    await call.app.waiting.commit(partial(call.service.engine.cancel, id, reason, call.actor))
+    return Reply(await call.app.threaded(_show, call, id))

@@ -1,0 +1,12 @@
+"""All routes of the API, in the order of the documents."""
+
+from __future__ import annotations
+
+from . import executions, page, system, workflows, working
+from .routes import Router
+
+TABLES = (workflows.routes, executions.routes, system.routes, working.routes, page.routes)
+
+
+def make_router() -> Router:
+    return Router(route for table in TABLES for route in table.routes)

@@ -1,0 +1,119 @@
+"""`holdfast check` and `holdfast schema`: what is wrong with workflow files, and what may be in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.core.errors import InvalidDefinition, Refused
+from holdfast.core.model import Problem
+
+from .connect import traceback_option
+from .inputs import modules_of, read_text
+from .refusals import OK, USAGE, dumps, show_problems
+from .text import bold, dim, plural, say, style
+
+
+@click.command("check", short_help="Find what is wrong with workflow files.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
+@click.option("-m", "--module", "modules", multiple=True, metavar="MODULE",
+              help="Check the inputs of blocks in that module too.")  # fmt: skip
+@click.option("-o", "--output", "--format", "output", type=click.Choice(["text", "json", "github"]), default="text",
+              show_default=True, help="Form of the output.")  # fmt: skip
+@traceback_option
+def check_command(files: tuple[str, ...], modules: tuple[str, ...], output: str) -> int:
+    """Check workflow files without running them. Exit code 2 if there is an error.
+
+    Everything is checked: keys, step types, expressions, names, and the inputs of blocks that are built in,
+    installed, in `blocks.py` beside the file, or given with `-m`.
+    """
+    found: dict[str, list[Problem]] = {}
+    for file in files:
+        found[file] = _problems(file, modules)
+    everything = [problem for problems in found.values() for problem in problems]
+    errors = sum(not problem.warning for problem in everything)
+    if output == "json":
+        listed = [{"file": file, "problems": _plain(problems)} for file, problems in found.items()]
+        click.echo(dumps({"errors": errors, "warnings": len(everything) - errors, "files": listed}))
+    elif output == "github":
+        for problem in everything:
+            click.echo(_annotation(problem))
+    else:
+        for file, problems in found.items():
+            if not problems:
+                say(f"{style('ok', fg='green')}  {bold(file)}")
+        if everything:
+            show_problems(everything, is_error=False)
+    if output == "github" and not everything:
+        say(dim(f"{plural(len(files), 'file')} ok"))
+    return USAGE if errors else OK
+
+
+def _problems(file: str, modules: Sequence[str]) -> list[Problem]:
+    from pathlib import Path
+
+    from holdfast.language import load_workflow
+
+    try:
+        _, program, warnings = load_workflow(read_text(file), file)
+    except InvalidDefinition as invalid:
+        return [*invalid.problems]
+    except Refused as refused:
+        return [Problem(refused.code, refused.message, file=file)]
+    return [*warnings, *_misfits(program, modules_of(modules, Path(file)), file)]
+
+
+def _misfits(program: Any, modules: Sequence[str], file: str) -> list[Problem]:
+    """Steps that do not fit their blocks; a block that nobody here knows is a warning: a worker may."""
+    from .sessions import registry_of
+
+    try:
+        registry = registry_of(modules)
+    except Refused as refused:
+        return [*refused.problems] or [Problem(refused.code, refused.message, file=file)]
+    offers = {offer.name: offer for offer in registry.offers() if offer.name in program.blocks}
+    problems = [
+        Problem("HF0211", f"block `{name}` is not known here", file=file, warning=True,
+                help=f"give its module with `-m`, or let it be: a worker may offer it{_close(name, registry)}")
+        for name in program.blocks if name not in offers
+    ]  # fmt: skip
+    _, misfits = program.pin(offers)
+    return problems + [problem if problem.file else msgspec.structs.replace(problem, file=file) for problem in misfits]
+
+
+def _close(name: str, registry: Any) -> str:
+    from .refusals import close_to
+
+    close = close_to(name, [block.name for block in registry])
+    return f". Did you mean `{close}`?" if close else ""
+
+
+def _plain(problems: Sequence[Problem]) -> list[Any]:
+    return [msgspec.to_builtins(problem) for problem in problems]
+
+
+def _annotation(problem: Problem) -> str:
+    """A line that GitHub shows beside the code."""
+    kind = "warning" if problem.warning else "error"
+    place = f"file={problem.file},line={max(problem.line, 1)},col={max(problem.column, 1)}"
+    text = problem.message + (f" ({problem.help})" if problem.help else "")
+    for char, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+        text = text.replace(char, code)
+    return f"::{kind} {place},title={problem.code}::{text}"
+
+
+@click.command("schema", short_help="JSON Schema of workflow files, for editors.")
+@traceback_option
+def schema_command() -> None:
+    """JSON Schema of workflow files. Editors use it to complete and check while you type.
+
+    \b
+      holdfast schema > workflow.schema.json
+      # yaml-language-server: $schema=workflow.schema.json
+    """
+    from holdfast.language.schema import json_schema
+
+    click.echo(dumps(json_schema()))

@@ -1,0 +1,76 @@
+"""The end of a run: one line of verdict, the sentence that caused it, what to do next; and the output."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from holdfast.core.views import ErrorView, ExecutionView
+
+from .progress import Progress
+from .refusals import CANCELLED, FAILED, OK, UNSAFE, dumps
+from .text import bold, dim, plural, say, status, style, took, value_lines
+
+
+def exit_status(view: ExecutionView) -> int:
+    """The exit code that stands for how an execution ended; 0 for one that has not."""
+    match view.status.removesuffix("_ACK"):
+        case "FAILED_SAFE":
+            return FAILED
+        case "FAILED_UNSAFE":
+            return UNSAFE
+        case "CANCELLED":
+            return CANCELLED if view.is_safe else UNSAFE
+        case _:
+            return OK
+
+
+def emit(view: ExecutionView, output: str, *, detached: bool = False) -> None:
+    """The data: one JSON object, or what the workflow returned."""
+    if output == "json":
+        click.echo(dumps(msgspec.to_builtins(view)))
+    elif detached:
+        click.echo(view.id)
+    elif view.output is not None:
+        if sys.stdout.isatty():
+            say()
+        click.echo("\n".join(value_lines(view.output)))
+
+
+def recap(view: ExecutionView, progress: Progress | None = None) -> None:
+    lasted = took((view.ended_at or view.updated_at) - view.created_at)
+    parts = [lasted]
+    if view.progress.total:
+        parts.append(plural(view.progress.total, "job"))
+    if progress is not None and progress.retries:
+        parts.append(plural(progress.retries, "retry").replace("retrys", "retries"))
+    say(f"  {bold(status(view.status))}  {dim(' · '.join(parts))}")
+    if view.error is not None:
+        show_error(view.error)
+    if view.is_safe is False:
+        say(style(f"  unsafe: {plural(len(view.residue), 'effect')} not undone", fg="red"))
+    elif view.status.startswith(("FAILED_SAFE", "CANCELLED")):
+        say(dim("  safe: nothing was left behind"))
+    if exit_status(view) != OK:
+        short = view.id[:8]
+        say(dim(f"  next: holdfast why {short} | holdfast show {short} | holdfast logs {short}"))
+
+
+def show_error(error: ErrorView, indent: str = "  ") -> None:
+    place = f"{error.step}: " if error.step else ""
+    code = f" [{error.code}]" if error.code else ""
+    lines = error.message.strip().split("\n")
+    say(f"{indent}{style(place, bold=True)}{lines[0]}{dim(code)}")
+    for line in lines[1:12]:
+        say(f"{indent}  {line}")
+    if isinstance(error.details, list) and error.kind == "invalid" and len(error.details) > 1:
+        for problem in error.details:
+            say(f"{indent}  - [{problem.get('code', '')}] {problem.get('message', '')}")
+            if problem.get("help"):
+                say(dim(f"{indent}    {problem['help']}"))
+    elif isinstance(error.details, list) and error.kind == "invalid" and error.details and error.details[0].get("help"):
+        say(dim(f"{indent}  {error.details[0]['help']}"))
+    if error.traceback:
+        say(dim(f"{indent}  (a traceback is kept: holdfast show --full)"))

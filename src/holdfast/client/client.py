@@ -1,0 +1,288 @@
+"""`Client`: the verbs over HTTP. Synchronous, on the standard library, safe to share between threads.
+
+What the server refuses is raised as the same class that the engine would have raised; a server that is not
+there is `ServerUnreachable`. Following goes on where it was when the server comes back.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from holdfast.core.errors import DuplicateExecution, Refused, ServerUnreachable, ShuttingDown, TimedOut
+from holdfast.core.ids import make_id
+from holdfast.core.views import (
+    BlockView,
+    ExecutionView,
+    HealthView,
+    JobView,
+    LogView,
+    QueueView,
+    WhyView,
+    WorkerView,
+    WorkflowView,
+)
+
+T = TypeVar("T")
+V1 = "/api/v1"
+#: seconds one question may be held back by the server
+LONG_WAIT = 20.0
+#: seconds without a sign of life after which a stream is given up and opened anew; the server beats every 15
+SILENCE = 40.0
+
+
+class _Items(msgspec.Struct):
+    items: msgspec.Raw
+    next: Any = None
+
+
+class Client:
+    """Implements `verbs.Verbs`.
+
+    with Client("http://127.0.0.1:3030", token) as holdfast:
+        print(holdfast.wait(holdfast.start(workflow="hello").id).output)
+    """
+
+    def __init__(self, address: str, token: str = "", *, timeout: float = 60.0, patience: float = 30.0) -> None:
+        """`timeout`: for an answer. `patience`: how long following survives a server that is away."""
+        from .connection import Connections  # http.client is slow to import, and not every program gets here
+
+        self._line = Connections(address, token, timeout)
+        self.address = self._line.address
+        self.patience = patience
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._line.close()
+
+    # --- executions ----------------------------------------------------------------------------------
+    def start(
+        self,
+        *,
+        workflow: str = "",
+        definition: Mapping[str, Any] | None = None,
+        source: str = "",
+        input: Any = None,
+        key: str = "",
+        labels: dict[str, str] | None = None,
+        id: str = "",
+    ) -> ExecutionView:
+        # The id is made here: a request whose answer was lost can be repeated and starts nothing twice.
+        chosen = id or make_id(time.time_ns() // 1_000_000, os.urandom(10))
+        fields = {
+            "workflow": workflow, "definition": definition, "source": source, "input": input, "key": key,
+            "labels": labels or {}, "id": chosen,
+        }  # fmt: skip
+        body = msgspec.json.encode({name: value for name, value in fields.items() if value or name == "input"})
+        try:
+            _, data = self._line.ask("POST", f"{V1}/executions", body, is_repeatable=False)
+        except ServerUnreachable:
+            try:
+                _, data = self._line.ask("POST", f"{V1}/executions", body)
+            except DuplicateExecution:
+                return self.show(chosen)
+        return _decode(data, ExecutionView)
+
+    def show(self, id: str) -> ExecutionView:
+        return self._get(f"/executions/{_part(id)}", ExecutionView)
+
+    def executions(
+        self, *, statuses: tuple[str, ...] = (), workflow: str = "", before: str = "", limit: int = 50
+    ) -> builtins.list[ExecutionView]:
+        """Newest first, in pages of at most 500 behind the scenes."""
+        found: list[ExecutionView] = []
+        while True:
+            wanted = min(limit - len(found), 500)
+            query = {"status": ",".join(statuses), "workflow": workflow, "before": before, "limit": wanted}
+            page = self._get("/executions", _Items, {name: value for name, value in query.items() if value})
+            found += _decode(page.items, list[ExecutionView])
+            if not page.next or len(found) >= limit:
+                return found
+            before = page.next
+
+    def events(self, id: str, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+        page = self._get(f"/executions/{_part(id)}/events", _Items, {"after": after, "limit": min(limit, 1000)})
+        return _decode(page.items, list[dict[str, Any]])
+
+    def follow(self, id: str, after: int = 0) -> Iterator[dict[str, Any]]:
+        """Events as they happen, without gap or repeat, until the execution has ended."""
+        for data in self._stream(f"/executions/{_part(id)}/events/stream", after):
+            yield _decode(data, dict[str, Any])
+
+    def jobs(self, id: str) -> list[JobView]:
+        return self._list(f"/executions/{_part(id)}/jobs", JobView)
+
+    def logs(self, id: str, after: int = 0, limit: int = 500) -> list[LogView]:
+        page = self._get(f"/executions/{_part(id)}/logs", _Items, {"after": after, "limit": min(limit, 1000)})
+        return _decode(page.items, list[LogView])
+
+    def follow_logs(self, id: str, after: int = 0) -> Iterator[LogView]:
+        """Log lines as they are written, until the execution has ended."""
+        for data in self._stream(f"/executions/{_part(id)}/logs/stream", after):
+            yield _decode(data, LogView)
+
+    def why(self, id: str) -> WhyView:
+        return self._get(f"/executions/{_part(id)}/why", WhyView)
+
+    def wait(self, id: str, timeout: float | None = None) -> ExecutionView:
+        """Until it has ended; `TimedOut` when that takes longer. Survives a restart of the server."""
+        until = None if timeout is None else time.monotonic() + timeout
+        gone_since: float | None = None
+        while True:
+            left = LONG_WAIT if until is None else max(0.0, min(LONG_WAIT, until - time.monotonic()))
+            try:
+                view = self._get(f"/executions/{_part(id)}", ExecutionView, {"wait": f"{left:.3f}"})
+                gone_since = None
+                if view.is_ended:
+                    return view
+            except (ServerUnreachable, ShuttingDown):
+                gone_since = gone_since or time.monotonic()
+                if time.monotonic() - gone_since > self.patience:
+                    raise
+                time.sleep(0.2)
+            if until is not None and time.monotonic() >= until:
+                raise TimedOut(f"execution {id} has not ended within {timeout} s; it goes on")
+
+    def signal(self, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView:
+        body = {"name": name, "value": value, "key": key}
+        return self._post(f"/executions/{_part(id)}/signal", body, ExecutionView, is_repeatable=bool(key))
+
+    def cancel(self, id: str, reason: str = "") -> ExecutionView:
+        return self._post(f"/executions/{_part(id)}/cancel", {"reason": reason}, ExecutionView)
+
+    def definition(self, id: str) -> Any:
+        return self._get(f"/executions/{_part(id)}/definition", Any)
+
+    def blob(self, id: str, digest: str) -> Any:
+        return self._get(f"/executions/{_part(id)}/blobs/{_part(digest)}", Any)
+
+    # --- workflows -----------------------------------------------------------------------------------
+    def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
+        return self._post("/workflows", {"definition": definition, "name": name}, WorkflowView)
+
+    def publish_yaml(self, text: str, name: str = "") -> WorkflowView:
+        """The text of a file; problems come back with their lines."""
+        path = f"{V1}/workflows" + (f"?{urlencode({'name': name})}" if name else "")
+        _, data = self._line.ask("POST", path, text.encode(), {"Content-Type": "application/yaml"})
+        return _decode(data, WorkflowView)
+
+    def workflows(self, name: str = "") -> list[WorkflowView]:
+        if not name:
+            return self._list("/workflows", WorkflowView)
+        found = self._get(f"/workflows/{_part(name)}", dict[str, Any])
+        return msgspec.convert(found["versions"], list[WorkflowView])
+
+    def workflow(self, name: str, version: int = 0) -> WorkflowView:
+        if version:
+            return self._get(f"/workflows/{_part(name)}/versions/{version}", WorkflowView)
+        found = self._get(f"/workflows/{_part(name)}", dict[str, Any])
+        return msgspec.convert(found["newest"], WorkflowView)
+
+    # --- the rest ------------------------------------------------------------------------------------
+    def blocks(self) -> list[BlockView]:
+        return self._list("/blocks", BlockView)
+
+    def workers(self) -> list[WorkerView]:
+        return self._list("/workers", WorkerView)
+
+    def queues(self) -> list[QueueView]:
+        return self._list("/queues", QueueView)
+
+    def health(self) -> HealthView:
+        return self._get("/health", HealthView)
+
+    def version(self) -> dict[str, str]:
+        """The server's version, and who the token says you are."""
+        return self._get("/version", dict[str, str])
+
+    def metrics(self) -> str:
+        return self._line.ask("GET", f"{V1}/metrics")[1].decode()
+
+    def tokens(self) -> list[dict[str, Any]]:
+        return self._list("/tokens", dict[str, Any])
+
+    def create_token(self, name: str, role: str, lifetime: float = 0) -> dict[str, Any]:
+        """The answer's `token` is shown this once."""
+        body = {"name": name, "role": role, "lifetime": lifetime}
+        return self._post("/tokens", body, dict[str, Any], is_repeatable=False)
+
+    def revoke_token(self, id: str) -> dict[str, Any]:
+        _, data = self._line.ask("DELETE", f"{V1}/tokens/{_part(id)}")
+        return _decode(data, dict[str, Any])
+
+    # --- asking --------------------------------------------------------------------------------------
+    def _get(self, path: str, type: type[T], query: Mapping[str, Any] | None = None) -> T:
+        _, data = self._line.ask("GET", V1 + path + (f"?{urlencode(query)}" if query else ""))
+        return _decode(data, type)
+
+    def _list(self, path: str, type: type[T]) -> list[T]:
+        return _decode(self._get(path, _Items).items, list[type])  # type: ignore[valid-type]
+
+    def _post(self, path: str, body: Any, type: type[T], *, is_repeatable: bool = True) -> T:
+        _, data = self._line.ask("POST", V1 + path, msgspec.json.encode(body), is_repeatable=is_repeatable)
+        return _decode(data, type)
+
+    def _stream(self, path: str, after: int) -> Iterator[bytes]:
+        """The data of a stream's messages up to `event: end`, over any number of connections."""
+        failing_since: float | None = None
+        while True:
+            try:
+                headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
+                with self._line.stream(V1 + path, headers, SILENCE) as answer:
+                    failing_since = None
+                    for number, kind, data in _messages(answer):
+                        if kind == "end":
+                            return
+                        if number is not None and number > after:
+                            after = number
+                            yield data
+            except (ServerUnreachable, ShuttingDown):
+                failing_since = failing_since or time.monotonic()
+                if time.monotonic() - failing_since > self.patience:
+                    raise
+            # The server closed it in an orderly way, or is gone: come back with what we have.
+            time.sleep(0.1 if failing_since is None else 0.3)
+
+
+def _messages(lines: Any) -> Iterator[tuple[int | None, str, bytes]]:
+    """(id, event, data) of each complete server-sent message."""
+    number, kind, data = None, "message", []  # type: int | None, str, list[bytes]
+    for line in lines:
+        if not line.endswith(b"\n"):
+            return  # cut off in the middle: it comes again
+        line = line.rstrip(b"\r\n")
+        if not line:
+            if data:
+                yield number, kind, b"\n".join(data)
+            number, kind, data = None, "message", []
+            continue
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"id" and value.isdigit():
+            number = int(value)
+        elif name == b"event":
+            kind = value.decode()
+        elif name == b"data":
+            data.append(value)
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="") or "-"
+
+
+def _decode(data: Any, type: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=type)
+    except msgspec.MsgspecError as error:
+        raise Refused(f"the server's answer cannot be read ({error}); are client and server of one version?") from None

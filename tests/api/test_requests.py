@@ -1,0 +1,385 @@
+"""What the API does with good and bad requests. Every refusal has a code, a status and a way out."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.api.routes import BODY_LIMIT
+from holdfast.core.ids import make_id
+
+from .support import ECHO, LONG, House, house
+
+X = "/api/v1/executions"
+W = "/api/v1/workflows"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with house(tmp_path_factory.mktemp("requests")) as made:
+        made.client.publish(ECHO)
+        yield made
+
+
+# --- starting --------------------------------------------------------------------------------------
+def test_start_by_name_answers_with_the_execution_and_its_place(home: House) -> None:
+    got = home.ask("POST", X, {"workflow": "echo", "labels": {"team": "net"}})
+    assert got.status == 201
+    assert got.headers["location"] == f"{X}/{got.json['id']}"
+    assert (got.json["workflow"], got.json["version"], got.json["labels"]) == ("echo", 1, {"team": "net"})
+    assert home.ask("GET", got.headers["location"] + "?wait=10").json["status"] == "COMPLETED"
+
+
+def test_start_with_an_inline_definition_or_its_source(home: House) -> None:
+    source = "name: inline\nsteps:\n  - test.echo value=7\n"
+    for body in ({"definition": ECHO}, {"source": source}):
+        got = home.ask("POST", X, body)
+        assert got.status == 201, got
+        assert home.client.wait(got.json["id"], 20).status == "COMPLETED"
+
+
+def test_the_same_key_starts_once(home: House) -> None:
+    body = {"workflow": "echo"}
+    first = home.ask("POST", X, body, Idempotency_Key="order-1")
+    again = home.ask("POST", X, body, Idempotency_Key="order-1")
+    in_body = home.ask("POST", X, body | {"key": "order-1"})
+    assert (first.status, again.status, in_body.status) == (201, 200, 200)
+    assert first.json["id"] == again.json["id"] == in_body.json["id"]
+    other = home.ask("POST", X, body | {"labels": {"a": "b"}}, Idempotency_Key="order-1")
+    assert (other.status, other.code) == (409, "HF0205")
+    both = home.ask("POST", X, body | {"key": "x"}, Idempotency_Key="y")
+    assert (both.status, both.code) == (422, "HF0201")
+
+
+def test_an_id_is_taken_once(home: House) -> None:
+    id = make_id(1_700_000_000_000, bytes(range(10)))
+    assert home.ask("POST", X, {"workflow": "echo", "id": id}).json["id"] == id
+    got = home.ask("POST", X, {"workflow": "echo", "id": id})
+    assert (got.status, got.code) == (409, "HF0206")
+
+
+def test_an_unoffered_block_waits_and_the_answer_says_so(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with house(tmp_path_factory.mktemp("idle"), with_worker=False) as home:
+        got = home.ask("POST", X, {"definition": ECHO})
+        # Never registered: nothing to wait for.
+        assert (got.status, got.json["status"], got.json["error"]["code"]) == (201, "FAILED_SAFE", "HF0211")
+
+
+# --- refusals --------------------------------------------------------------------------------------
+BAD: dict[str, tuple[str, str, Any, int, str]] = {
+    "not JSON": ("POST", X, b"{", 400, "HF0200"),
+    "not an object": ("POST", X, [], 422, "HF0201"),
+    "just text": ("POST", X, b'"x"', 422, "HF0201"),
+    "not UTF-8": ("POST", X, b'{"workflow": "\xff"}', 400, "HF0200"),
+    "a byte order mark": ("POST", X, b"\xef\xbb\xbf{}", 400, "HF0200"),
+    "NaN": ("POST", X, b'{"workflow": "echo", "input": NaN}', 400, "HF0200"),
+    "Infinity": ("POST", X, b'{"workflow": "echo", "input": [-Infinity]}', 400, "HF0200"),
+    "a number like infinity": ("POST", X, b'{"workflow": "echo", "input": 1e999}', 400, "HF0200"),
+    "a long number": ("POST", X, b'{"workflow": "echo", "input": 9223372036854775808}', 400, "HF0200"),
+    "a very long number": ("POST", X, b'{"workflow": "echo", "input": %s}' % (b"9" * 100_000), 400, "HF0200"),
+    "a doubled key": ("POST", X, b'{"workflow": "echo", "workflow": "other"}', 400, "HF0200"),
+    "a doubled key inside": ("POST", X, b'{"workflow": "echo", "input": {"a": {"b": 1, "b": 2}}}', 400, "HF0200"),
+    "half a surrogate pair": ("POST", X, b'{"workflow": "echo", "input": "\\ud800"}', 400, "HF0200"),
+    "U+0000": ("POST", X, b'{"workflow": "echo", "input": {"\\u0000": 1}}', 400, "HF0200"),
+    "deep lists": ("POST", X, b'{"workflow": "echo", "input": %s%s}' % (b"[" * 65, b"]" * 65), 400, "HF0200"),
+    "very deep lists": ("POST", X, b'{"input": %s%s}' % (b"[" * 100_000, b"]" * 100_000), 400, "HF0200"),
+    "deep objects": ("POST", X, b'{"input": %s1%s}' % (b'{"a":' * 5000, b"}" * 5000), 400, "HF0200"),
+    "too large": ("POST", X, b'{"input": "%s"}' % (b"x" * BODY_LIMIT), 413, "HF0701"),
+    "a value too large": ("POST", X, {"workflow": "echo", "input": {"a": "é" * 1_048_576}}, 413, "HF0701"),
+    "an unknown field": ("POST", X, {"workflow": "echo", "inputs": {}}, 422, "HF0201"),
+    "a wrong type": ("POST", X, {"workflow": 7}, 422, "HF0201"),
+    "wrong labels": ("POST", X, {"workflow": "echo", "labels": {"a": 1}}, 422, "HF0201"),
+    "nothing to start": ("POST", X, {}, 422, "HF0201"),
+    "too much to start": ("POST", X, {"workflow": "echo", "definition": ECHO}, 422, "HF0201"),
+    "a long key": ("POST", X, {"workflow": "echo", "key": "k" * 256}, 422, "HF0201"),
+    "a wrong id": ("POST", X, {"workflow": "echo", "id": "zz"}, 422, "HF0201"),
+    "an unknown workflow": ("POST", X, {"workflow": "nowhere"}, 404, "HF0202"),
+    "an unknown version": ("POST", X, {"workflow": "echo:99"}, 404, "HF0202"),
+    "a wrong definition": ("POST", X, {"definition": {"steps": [{"nonsense": 1}]}}, 422, "HF0100"),
+    "no steps": ("POST", X, {"definition": {}}, 422, "HF0100"),
+    "wrong YAML": ("POST", X, {"source": "steps: [}"}, 422, "HF0100"),
+    "a definition to publish that is wrong": ("POST", W, {"definition": {"name": "x", "steps": 1}}, 422, "HF0100"),
+    "nothing to publish": ("POST", W, {}, 422, "HF0201"),
+    "no name to publish under": ("POST", W, {"definition": ECHO, "name": "a/b"}, 422, "HF0201"),
+    "an unknown id": ("GET", f"{X}/{'0' * 32}", None, 404, "HF0203"),
+    "no id at all": ("GET", f"{X}/hello", None, 404, "HF0203"),
+    "a very long id": ("GET", f"{X}/{'0' * 1000}", None, 404, "HF0203"),
+    "an address that is not UTF-8": ("GET", f"{X}/%ff%fe", None, 400, "HF0200"),
+    "an unknown blob": ("GET", f"{X}/ID/blobs/{'0' * 32}", None, 404, "HF0209"),
+    "a wrong blob": ("GET", f"{X}/ID/blobs/zz", None, 404, "HF0209"),
+    "an unknown workflow's page": ("GET", f"{W}/nowhere", None, 404, "HF0202"),
+    "version zero": ("GET", f"{W}/echo/versions/0", None, 404, "HF0202"),
+    "a version that is none": ("GET", f"{W}/echo/versions/%C2%B2", None, 404, "HF0202"),
+    "a limit too small": ("GET", f"{X}?limit=0", None, 422, "HF0201"),
+    "a limit too large": ("GET", f"{X}?limit=501", None, 422, "HF0201"),
+    "a limit that is none": ("GET", f"{X}?limit=many", None, 422, "HF0201"),
+    "a huge limit": ("GET", f"{X}?limit={'9' * 5000}", None, 422, "HF0201"),
+    "a doubled limit": ("GET", f"{X}?limit=1&limit=2", None, 422, "HF0201"),
+    "an unknown parameter": ("GET", f"{X}?order=up", None, 422, "HF0201"),
+    "a wrong cursor": ("GET", f"{X}?before=abc", None, 422, "HF0201"),
+    "a wrong status": ("GET", f"{X}?status=BROKEN", None, 422, "HF0201"),
+    "a query that is not UTF-8": ("GET", f"{X}?workflow=%ff", None, 400, "HF0200"),
+    "a query with U+0000": ("GET", f"{X}?workflow=%00", None, 400, "HF0200"),
+    "a negative cursor": ("GET", f"{X}/ID/events?after=-1", None, 422, "HF0201"),
+    "a long wait": ("GET", f"{X}/ID?wait=31", None, 422, "HF0201"),
+    "a wait for ever": ("GET", f"{X}/ID?wait=nan", None, 422, "HF0201"),
+    "a signal without a name": ("POST", f"{X}/ID/signal", {}, 422, "HF0201"),
+    "a signal too late": ("POST", f"{X}/ID/signal", {"name": "go"}, 409, "HF0302"),
+    "kill, for now": ("POST", f"{X}/ID/cancel", {"mode": "kill"}, 422, "HF0201"),
+    "a wrong role": ("POST", "/api/v1/tokens", {"name": "x", "role": "root"}, 422, "HF0201"),
+    "an unknown token": ("DELETE", "/api/v1/tokens/nobody", None, 404, "HF0604"),
+    "nothing there": ("GET", "/api/v1/nothing", None, 404, "HF0207"),
+    "nothing at all there": ("GET", "/favicon.ico", None, 404, "HF0207"),
+    "a wrong method": ("PATCH", f"{X}/ID", None, 405, "HF0208"),
+    "an invented method": ("PROPFIND", "/api/v1/health", None, 405, "HF0208"),
+    "an unknown worker": ("POST", "/api/v1/worker/exchange", {"incarnation": "x", "number": 1}, 404, "HF0403"),
+    "a hello without blocks' names":
+        ("POST", "/api/v1/worker/hello", {"name": "w", "incarnation": "i", "blocks": [{}]}, 422, "HF0201"),
+    "a worker with a line break": ("POST", "/api/v1/worker/hello", {"name": "w\nx", "incarnation": "i"}, 422, "HF0201"),
+    "a worker with many hands":
+        ("POST", "/api/v1/worker/hello", {"name": "w", "incarnation": "i", "slots": 10**9}, 422, "HF0201"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_requests_are_refused_with_a_code(home: House, kind: str) -> None:
+    method, path, body, status, code = BAD[kind]
+    if "/ID" in path:
+        id = home.start()
+        home.client.wait(id, 20)
+        path = path.replace("/ID", f"/{id}")
+    got = home.ask(method, path, body)
+    assert (got.status, got.code) == (status, code), got.data[:400]
+    error = got.json["error"]
+    assert error["message"]
+    assert error["status"] == status
+    assert isinstance(error["problems"], list)
+    assert error["help"] == f"holdfast explain {code}"
+    if code == "HF0208":
+        assert got.headers["allow"]
+    assert home.holdfast.engine.is_alive
+
+
+def test_problems_say_where(home: House) -> None:
+    got = home.ask("POST", X, {"workflow": "echo", "labels": {"a": 1}})
+    [problem] = got.json["error"]["problems"]
+    assert problem["path"].startswith("$.labels")
+    broken = home.ask("POST", X, b'{"workflow":\n oops}').json["error"]["problems"][0]
+    assert (broken["line"], broken["column"]) == (2, 2)
+    yaml = b"name: x\nsteps:\n  - test.echo\n  - nonsense: [1\n"
+    got = home.ask("POST", W, yaml, Content_Type="application/yaml")
+    assert (got.status, got.code) == (422, "HF0100")
+    assert got.json["error"]["problems"][0]["line"] >= 4
+
+
+def test_wrong_parameters_fail_safe_and_say_why(home: House) -> None:
+    definition = {"name": "typed", "inputs": {"count": {"type": "integer"}}, "steps": ["test.noop"]}
+    view = home.client.start(definition=definition, input={"count": "many"})
+    assert (view.status, view.is_safe) == ("FAILED_SAFE", True)
+    assert view.error is not None
+    assert "count" in view.error.message
+
+
+def test_an_ambiguous_beginning_is_refused(home: House) -> None:
+    for n in (1, 2):
+        home.client.start(workflow="echo", id=make_id(1_700_000_000_000 + n, b"\xaa\xbb\xcc" + bytes([n] * 7)))
+    got = home.ask("GET", f"{X}/aabbcc")
+    assert (got.status, got.code) == (409, "HF0204")
+    assert home.ask("GET", f"{X}/aabbcc01").status == 200
+    assert home.ask("GET", f"{X}/AABBCC01").status == 200
+
+
+def test_bodies_are_measured_while_they_arrive(home: House) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", home.server.port, timeout=30)
+    headers = {"Authorization": f"Bearer {home.admin}", "Transfer-Encoding": "chunked"}
+    chunks = (b"x" * 65536 for _ in range(40))
+    try:
+        connection.request("POST", X, chunks, headers, encode_chunked=True)
+        answer = connection.getresponse()
+        assert answer.status == 413
+    except ConnectionError:
+        pass  # it hung up on us in the middle: also right
+    finally:
+        connection.close()
+    got = home.ask("POST", X, b"x", Content_Length=str(10**12))
+    assert (got.status, got.code) == (413, "HF0701")
+
+
+def test_content_types_and_encodings_are_looked_at(home: House) -> None:
+    for headers in ({"Content_Type": "text/xml"}, {"Content_Encoding": "gzip"}, {"Content_Type": "application/yaml"}):
+        got = home.ask("POST", X, {"workflow": "echo"}, **headers)
+        assert (got.status, got.code) == (400, "HF0200")
+    assert home.ask("POST", X, {"workflow": "echo"}, Content_Type="application/json; charset=utf-8").status == 201
+
+
+# --- the other routes ------------------------------------------------------------------------------
+def test_publishing_counts_versions_and_knows_what_it_has(home: House) -> None:
+    yaml = b"name: counted\nsteps:\n  - test.echo value=1\n"
+    first = home.ask("POST", W, yaml, Content_Type="application/yaml")
+    assert (first.status, first.json["version"]) == (201, 1)
+    assert first.headers["location"] == f"{W}/counted/versions/1"
+    same = home.ask("POST", W, {"definition": first.json["definition"]})
+    assert (same.status, same.json["version"], same.json["is_new"]) == (200, 1, False)
+    second = home.ask("POST", W, yaml.replace(b"1", b"2"), Content_Type="text/yaml")
+    assert second.json["version"] == 2
+    shown = home.ask("GET", f"{W}/counted").json
+    assert [v["version"] for v in shown["versions"]] == [2, 1]
+    assert shown["newest"]["definition"] == second.json["definition"]
+    assert home.ask("GET", f"{W}/counted/versions/1").json["definition"] == first.json["definition"]
+    renamed = home.ask("POST", f"{W}?name=renamed", yaml, Content_Type="application/yaml")
+    assert (renamed.json["name"], renamed.json["version"]) == ("renamed", 1)
+
+
+def test_lists_come_in_pages_and_filtered(home: House) -> None:
+    name = "paged"
+    ids = [home.start(ECHO | {"name": name}) for _ in range(5)]
+    for id in ids:
+        home.client.wait(id, 20)
+    seen: list[str] = []
+    path = f"{X}?workflow={name}&limit=2"
+    pages = 0
+    while True:
+        page = home.ask("GET", path).json
+        seen += [item["id"] for item in page["items"]]
+        pages += 1
+        if page["next"] is None:
+            break
+        path = f"{X}?workflow={name}&limit=2&before={page['next']}"
+    assert pages == 3
+    assert sorted(seen) == sorted(ids)
+    running = home.start(LONG)
+    for query in ("status=RUNNING,CANCELLING", "status=running&status=cancelling"):
+        assert running in {item["id"] for item in home.ask("GET", f"{X}?{query}").json["items"]}
+    assert not home.ask("GET", f"{X}?workflow={name}&status=RUNNING").json["items"]
+    home.ask("DELETE", f"{X}/{running}")
+
+
+def test_cancel_and_delete_stop_an_execution(home: House) -> None:
+    for method, path in (("POST", "/cancel"), ("DELETE", "?reason=enough")):
+        id = home.start(LONG)
+        body = {"mode": "cancel", "reason": "enough"} if method == "POST" else None
+        got = home.ask(method, f"{X}/{id[:12]}{path}", body)
+        assert got.status == 200
+        assert home.client.wait(id, 20).status == "CANCELLED"
+        assert home.ask(method, f"{X}/{id}{path}", body).status in (200, 409)
+
+
+def test_long_values_are_fetched_as_blobs(home: House) -> None:
+    long = {"text": "ü" * 3000}
+    id = home.start({"name": "blob", "steps": [{"block": "test.echo", "input": {"value": long}}]})
+    assert home.client.wait(id, 20).output == long
+    refs = [e["result"] for e in home.client.events(id) if e["type"] == "JobSucceeded"]
+    digest = refs[0]["$blob"]
+    assert home.client.blob(id, digest) == long
+
+
+def test_a_page_of_events_goes_on_where_it_ended(home: House) -> None:
+    id = home.start()
+    home.client.wait(id, 20)
+    whole = home.ask("GET", f"{X}/{id}/events").json
+    assert whole["next"] is None
+    first = home.ask("GET", f"{X}/{id}/events?limit=3").json
+    rest = home.ask("GET", f"{X}/{id}/events?after={first['next']}").json
+    assert first["items"] + rest["items"] == whole["items"]
+    assert [e["seq"] for e in whole["items"]] == list(range(1, len(whole["items"]) + 1))
+
+
+def test_metrics_are_prometheus_text(home: House) -> None:
+    home.client.wait(home.start(), 20)
+    got = home.ask("GET", "/api/v1/metrics")
+    assert got.headers["content-type"].startswith("text/plain; version=0.0.4")
+    samples = {}
+    for line in got.data.decode().splitlines():
+        if not line.startswith("#"):
+            key, _, value = line.rpartition(" ")
+            samples[key] = float(value)
+    assert samples["holdfast_commits_total"] > 0
+    assert samples["holdfast_items_total"] >= samples["holdfast_commits_total"] / 2
+    assert samples["holdfast_events_total"] > 0
+    assert samples["holdfast_largest_batch"] >= 1
+    assert samples['holdfast_executions{status="COMPLETED"}'] >= 1
+    assert samples['holdfast_workers{state="online"}'] == 1
+    assert "holdfast_wal_bytes" in samples
+    assert "holdfast_pending" in samples
+
+
+def test_answers_say_how_they_are_to_be_treated(home: House) -> None:
+    for path in ("/api/v1/health", "/", "/api/v1/nothing"):
+        headers = home.ask("GET", path).headers
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "server" not in headers
+    assert "default-src 'self'" in home.ask("GET", "/").headers["content-security-policy"]
+
+
+def test_head_is_get_without_a_body(home: House) -> None:
+    got = home.ask("HEAD", "/api/v1/version")
+    assert (got.status, got.data) == (200, b"")
+    assert int(got.headers["content-length"]) > 0
+
+
+def test_the_page_shows_strangers_words_as_words(home: House) -> None:
+    nasty = "<script>alert(1)</script>\"'&"
+    definition = {
+        "name": "page",
+        "steps": [{"id": "a", "block": "test.fail", "input": {"message": nasty, "permanent": True}}],
+    }
+    id = home.start(definition)
+    home.client.wait(id, 20)
+    page = home.ask("GET", f"/x/{id}").data.decode()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert page.count("<script") == 1
+    for path in ("/static/page.css", "/static/page.js", "/static/icon.svg"):
+        assert home.ask("GET", path, token="").status == 200
+    for path in ("/static/../app.py", "/static/..%2fapp.py", "/static/app.py"):
+        assert home.ask("GET", path, token="").status == 404
+
+
+def test_too_many_requests_are_told_to_come_back(home: House) -> None:
+    app = home.server.app
+    before, app.max_requests = app.max_requests, 0
+    try:
+        got = home.ask("GET", "/api/v1/health")
+    finally:
+        app.max_requests = before
+    assert (got.status, got.code, got.headers["retry-after"]) == (429, "HF0702", "1")
+
+
+def test_a_busy_engine_pushes_back(home: House) -> None:
+    engine = home.holdfast.engine
+    before, engine.max_pending = engine.max_pending, 0
+    try:
+        got = home.ask("POST", X, {"workflow": "echo"})
+        assert home.ask("GET", "/api/v1/ready").status == 503
+    finally:
+        engine.max_pending = before
+    assert (got.status, got.code, got.headers["retry-after"]) == (429, "HF0702", "1")
+    assert home.ask("GET", "/api/v1/ready").json == {"status": "ready"}
+
+
+def test_a_bug_is_logged_with_an_incident_and_tells_nothing(
+    home: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(home.service, "workers", broken)
+    got = home.ask("GET", "/api/v1/workers")
+    assert got.status == 500
+    error = got.json["error"]
+    assert b"secret detail" not in got.data
+    assert f"incident {error['incident']}" in caplog.text
+    assert "secret detail" in caplog.text
+
+
+def test_json_is_what_json_says(home: House) -> None:
+    """The strict reader agrees with the ordinary one on everything it accepts."""
+    value = {"a": [1, -1, 0, 2**63 - 1, -(2**63), 1.5, 1e300, "é\n\u2028😀", None, True, {"": []}]}
+    id = home.start({"name": "json", "steps": [{"block": "test.echo", "input": {"value": value}}]})
+    home.client.wait(id, 20)
+    assert json.loads(home.ask("GET", f"{X}/{id}").data)["output"] == value
