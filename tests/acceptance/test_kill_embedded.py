@@ -12,6 +12,7 @@ from holdfast.store.address import open_store
 from tests.acceptance.processes import spawn
 from tests.acceptance.workload import judge
 
+
 def test_nothing_acknowledged_is_lost_and_nothing_runs_twice(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path}/holdfast.db"
     chance = random.Random(20)

@@ -18,7 +18,9 @@ OPEN = tuple(status for status in Status if not status.is_ended)
 
 def main() -> None:
     folder, store, name = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    with Embedded(store, folder=folder, engine_name=name, worker_name=f"{name}-worker", slots=128, processes=0) as holdfast:
+    with Embedded(
+        store, folder=folder, engine_name=name, worker_name=f"{name}-worker", slots=128, processes=0
+    ) as holdfast:
         print("ready", flush=True)
         if "--drain" in sys.argv:
             while holdfast.service.executions(ACTOR, statuses=OPEN, limit=1):

@@ -80,7 +80,11 @@ class Feeder:
                 os.write(self._acks, f"{id} {kind} {n}\n".encode())
 
         self.service.submit_start(
-            ACTOR, definition=self._definitions[kind], input={"witness": self.witness, "n": n}, id=id, reply=acknowledged
+            ACTOR,
+            definition=self._definitions[kind],
+            input={"witness": self.witness, "n": n},
+            id=id,
+            reply=acknowledged,
         )
 
 

@@ -89,7 +89,10 @@ class Scripted:
             return ended
         match steps[position]:
             case ("job", spec):
-                return [Advance(lane, (*moved, (Op.WAIT, Wait.JOB))), ScheduleJob(lane, position, spec, {"n": position})]
+                return [
+                    Advance(lane, (*moved, (Op.WAIT, Wait.JOB))),
+                    ScheduleJob(lane, position, spec, {"n": position}),
+                ]
             case ("nap", pause):
                 return [Advance(lane, (*moved, (Op.WAIT, Wait.TIMER))), SetTimer(lane, now + pause)]
             case ("turn",):

@@ -8,7 +8,14 @@ import pytest
 
 from holdfast.core import events as e
 from holdfast.core.codec import unpack_events
-from holdfast.core.errors import Conflict, DuplicateExecution, ForgedToken, KeyReused, StoreUnavailable, UnknownExecution
+from holdfast.core.errors import (
+    Conflict,
+    DuplicateExecution,
+    ForgedToken,
+    KeyReused,
+    StoreUnavailable,
+    UnknownExecution,
+)
 from holdfast.core.model import BlobRef, JobStatus, Status
 from holdfast.core.requests import CancelExecution, ClaimJob, CompleteJob, SendSignal
 from holdfast.engine.committer import SNAPSHOT_EVERY, Existing
@@ -225,7 +232,9 @@ def test_both_stores_give_the_same_history_byte_for_byte(tmp_path: Any, pg_dsn: 
             asks = []
             for parcel in parcels:
                 hand.finish((parcel.execution, parcel.job))
-                asks.append(hand.ask(int(parcel.execution[:20], 16), CompleteJob(parcel.job, parcel.attempt, parcel.job)))
+                asks.append(
+                    hand.ask(int(parcel.execution[:20], 16), CompleteJob(parcel.job, parcel.attempt, parcel.job))
+                )
             claims = []
             for (execution, job), session in hand.dispatch.match():
                 claim = hand.ask(int(execution[:20], 16), ClaimJob(job, session.name, session.incarnation))
@@ -234,9 +243,7 @@ def test_both_stores_give_the_same_history_byte_for_byte(tmp_path: Any, pg_dsn: 
             hand.turn([*asks, *claims])
         hand.turn([hand.ask(2, CancelExecution("enough"))])
         clean(hand.store)
-        histories = [
-            [(row.seq, row.at, row.body, row.digest) for row in hand.history(n)] for n in (1, 2, 3)
-        ]
+        histories = [[(row.seq, row.at, row.body, row.digest) for row in hand.history(n)] for n in (1, 2, 3)]
         backend.close()
         return histories
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast import __version__
+from holdfast.core.version import VERSION as __version__
 from holdfast.core.model import Actor
 
 from .app import App

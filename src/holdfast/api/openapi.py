@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast import __version__
+from holdfast.core.version import VERSION as __version__
 from holdfast.core.errors import MethodNotAllowed, NoSuchRoute, Refused
 from holdfast.transport.refusals import ErrorBody
 

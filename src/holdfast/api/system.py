@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast import __version__
+from holdfast.core.version import VERSION as __version__
 from holdfast.core.errors import StoreFull, UnknownToken
 from holdfast.core.model import Actor
 

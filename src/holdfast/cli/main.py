@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from holdfast import __version__
+from holdfast.core.version import VERSION as __version__
 
 
 class Entry(NamedTuple):

@@ -19,8 +19,8 @@ from holdfast.core import events as e
 from holdfast.core.codec import chain, pack, unpack_events
 from holdfast.core.decide import decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
-from holdfast.core.model import JobStatus
-from holdfast.core.program import Key, Missing, Need, Program, Published, StartKey, WorkflowKey
+from holdfast.core.model import Effect, Failure, JobStatus
+from holdfast.core.program import Key, Missing, Need, Program, Published, StartKey, TooLong, WorkflowKey
 from holdfast.core.requests import ClaimJob, CompleteJob, FailJob, StartExecution
 from holdfast.core.rows import AgendaGone, AgendaRow, JobGone, JobRow, LogRow, follow_up, queued
 from holdfast.core.snapshot import encode, restore
@@ -86,6 +86,7 @@ class Claim(msgspec.Struct):
     row: JobRow
     #: made once everything it shows has been read
     parcel: Parcel | None = None
+    is_withdrawn: bool = False
 
 
 class Counters:
@@ -391,7 +392,23 @@ class Turn:
                     claim.parcel = self._parcel(state, state.jobs[claim.row.job], claim.session)
                 except Missing as missing:
                     keys.update(dict.fromkeys(missing.keys))
+                except TooLong as error:
+                    self._withdraw(claim, error)
+        self.claims = [claim for claim in self.claims if not claim.is_withdrawn]
         return tuple(keys)
+
+    def _withdraw(self, claim: Claim, error: TooLong) -> None:
+        """No worker can be sent this input: the job fails for good, and nothing has happened."""
+        claim.is_withdrawn = True
+        claim.session.planned -= 1
+        if claim.session in self.eager:
+            self.eager.remove(claim.session)
+        cached = self.touched[claim.row.execution]
+        failure = Failure("input-too-large", str(error), code="HF0701")
+        request = FailJob(claim.row.job, claim.row.attempt, failure, Effect.NONE, is_permanent=True)
+        decided = decide(cached.state, request, self.now, self.reads)
+        assert not isinstance(decided, Need), "what the program needs was read when the job was scheduled"
+        self._apply(claim.row.execution, cached, decided)
 
     def _hand_over(self, state: State, id: int, session: Session) -> None:
         job = state.jobs[id]

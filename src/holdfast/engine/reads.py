@@ -86,20 +86,19 @@ class TurnReads:
         return self._offers[name]
 
     def load(self, execution: str, value: Any) -> Any:
-        if type(value) is BlobRef:
-            data = self.fresh.get((execution, value.digest))
-            if data is None:
-                key = BlobKey(execution, value.digest)
-                if key not in self.rows:
-                    raise Missing(key)
-                data = self.rows[key]
-                assert data is not None, f"blob {value} of {execution} is gone although it is referred to"
-            return unpack(data)
-        if type(value) is list and any(type(item) in _DEEP for item in value):
-            return [self.load(execution, item) for item in value]
-        if type(value) is dict and any(type(item) in _DEEP for item in value.values()):
-            return {name: self.load(execution, item) for name, item in value.items()}
-        return value
+        """References are followed however deep they lie, but never to more than PAYLOAD_LIMIT in all: a
+        reference to references could stand for anything."""
+        return resolve(value, lambda ref: self._blob(execution, ref), PAYLOAD_LIMIT)[0]
+
+    def _blob(self, execution: str, ref: BlobRef) -> bytes:
+        data = self.fresh.get((execution, ref.digest))
+        if data is None:
+            key = BlobKey(execution, ref.digest)
+            if key not in self.rows:
+                raise Missing(key)
+            data = self.rows[key]
+            assert data is not None, f"blob {ref} of {execution} is gone although it is referred to"
+        return data
 
     def keep(self, execution: str, value: Any) -> Any:
         kind = type(value)
@@ -115,6 +114,28 @@ class TurnReads:
         digest = blob_digest(data)
         self.fresh[execution, digest] = data
         return BlobRef(digest, len(data))
+
+
+def resolve(value: Any, blob: Callable[[BlobRef], bytes], budget: int) -> tuple[Any, int]:
+    """The value with every reference in it replaced by what it stands for, and what is left of the budget."""
+    kind = type(value)
+    if kind is BlobRef:
+        budget -= value.size
+        if budget < 0:
+            raise TooLong(f"a value with all it refers to is over the limit of {PAYLOAD_LIMIT:,} bytes")
+        return resolve(unpack(blob(value)), blob, budget)
+    if kind is list and any(type(item) in _DEEP for item in value):
+        items = []
+        for item in value:
+            loaded, budget = resolve(item, blob, budget)
+            items.append(loaded)
+        return items, budget
+    if kind is dict and any(type(item) in _DEEP for item in value.values()):
+        pairs = {}
+        for name, item in value.items():
+            pairs[name], budget = resolve(item, blob, budget)
+        return pairs, budget
+    return value, budget
 
 
 _SHORT = (int, bool, float)

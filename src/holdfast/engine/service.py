@@ -23,8 +23,8 @@ from holdfast.core.errors import (
 )
 from holdfast.core.ids import is_id
 from holdfast.core.jobs import fold_jobs
-from holdfast.core.model import Actor, BlobRef, Status
-from holdfast.core.program import Program
+from holdfast.core.model import PAYLOAD_LIMIT, Actor, Status
+from holdfast.core.program import Program, TooLong
 from holdfast.core.state import State
 from holdfast.core.version import VERSION
 from holdfast.core.views import (
@@ -50,6 +50,7 @@ from holdfast.store.records import Header
 from .committer import Existing
 from .engine import Engine, future_reply
 from .items import Reply
+from .reads import resolve
 from .rebuild import rebuild, transitions
 from .why import explain, queue_reason, worker_state
 
@@ -248,7 +249,13 @@ class Service:
         with self.store.reading() as queries:
             header = self._header(queries, actor, id)
             program = self._program(queries, header.definition)
-            return fold_jobs(((at, events) for _, at, events in transitions(queries, id)), program.label)
+            views = fold_jobs(((at, events) for _, at, events in transitions(queries, id)), program.label)
+            return [
+                msgspec.structs.replace(
+                    view, input=self._load(queries, id, view.input), result=self._load(queries, id, view.result)
+                )
+                for view in views
+            ]
 
     def logs(self, actor: Actor, id: str, after: int = 0, limit: int = 500) -> list[LogView]:
         id = self.resolve(actor, id)
@@ -381,10 +388,11 @@ class Service:
         )
 
     def _load(self, queries: Queries, id: str, value: Any) -> Any:
-        if isinstance(value, BlobRef):
-            data = queries.blob(id, value.digest)
-            return unpack(data) if data is not None else None
-        return plain(value)
+        """A value as people want to see it; what is too long or gone shows as a reference."""
+        try:
+            return plain(resolve(value, lambda ref: queries.blob(id, ref.digest) or b"\xc0", PAYLOAD_LIMIT)[0])
+        except TooLong:
+            return plain(value)
 
     # --- the rest -----------------------------------------------------------------------------------
     def workflows(self, actor: Actor, name: str = "") -> list[WorkflowView]:
