@@ -67,6 +67,14 @@ def test_an_unoffered_block_waits_and_the_answer_says_so(tmp_path_factory: pytes
         got = home.ask("POST", X, {"definition": ECHO})
         # Never registered: nothing to wait for.
         assert (got.status, got.json["status"], got.json["error"]["code"]) == (201, "FAILED_SAFE", "HF0211")
+        hello = {"name": "w", "incarnation": "i", "blocks": [{"name": "test.echo"}]}
+        assert home.ask("POST", "/api/v1/worker/hello", hello).json["lease"] > 0
+        assert home.ask("POST", "/api/v1/worker/goodbye", {"incarnation": "i"}).json == {}
+        got = home.ask("POST", X, {"definition": ECHO})
+        assert (got.status, got.json["status"]) == (201, "RUNNING")
+        assert "no worker online offers `test.echo`" in got.json["waiting"][0]
+        why = home.ask("GET", f"{X}/{got.json['id']}/why").json
+        assert "no worker online offers `test.echo`" in why["summary"]
 
 
 # --- refusals --------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ def test_every_table_gives_back_what_was_put_in(store: Store) -> None:
         logs=[LogRow(A, 1, T0, LogLine("hällo\nworld", Level.WARNING, "step one", 4))],
         blobs=[(A, b"\x01" * 16, b"\x00blob\xff")],
         parts=[(A, "head", b"\x00head")],
+        beats=[(A, 1, 2, b"\x01")],
         definitions=[(b"\x02" * 16, b"steps: []")],
         published=[PublishedRow("default", "deploy", 3, b"\x02" * 16, T0, "alice")],
         starts=[StartRow("default", "key-1", A, b"content", T0)],
@@ -69,6 +70,7 @@ def test_every_table_gives_back_what_was_put_in(store: Store) -> None:
         assert q.logs(A) == whole.logs
         assert q.blob(A, b"\x01" * 16) == b"\x00blob\xff"
         assert q.parts(A) == {"head": b"\x00head"}
+        assert q.beat(A, 1) == (2, 1)
         assert q.definition(b"\x02" * 16) == b"steps: []"
         assert q.published("default") == q.published("default", "deploy") == whole.published
         assert q.start("default", "key-1") == whole.starts[0]

@@ -251,6 +251,13 @@ class TimedOut(Refused):
     code, status = "HF0704", 504
 
 
+# --- our own fault -----------------------------------------------------------------------------------
+class EngineBug(Refused):
+    """The engine hit a bug while deciding this; nothing was changed."""
+
+    code, status = "HF0901", 500
+
+
 # --- client and command line -----------------------------------------------------------------------
 class ServerUnreachable(Refused):
     """No server answers at that address."""

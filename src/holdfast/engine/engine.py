@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast.core.codec import pack
-from holdfast.core.errors import Conflict, Refused, ShuttingDown, StoreUnavailable, TooBusy
+from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, TooBusy
 from holdfast.core.ids import make_id
 from holdfast.core.model import Actor
 from holdfast.core.program import Program
@@ -157,14 +157,25 @@ class Engine:
         self._queue.put(Put(Batch(tokens=tokens), reply))
 
     def hello(self, hello: Hello, reply: Reply, *, is_local: bool = False) -> None:
-        self._queue.put(lambda: self.rounds.hello(hello, is_local, reply))
+        self._queue.put(lambda: self._answering(reply, lambda: self.rounds.hello(hello, is_local, reply)))
 
     def exchange(self, exchange: Exchange, reply: Reply) -> None:
         """Never refused for being busy: it brings results, and results make room."""
-        self._queue.put(lambda: self.exchanges.exchange(exchange, self.clock(), reply))
+        self._queue.put(lambda: self._answering(reply, lambda: self.exchanges.exchange(exchange, self.clock(), reply)))
 
     def goodbye(self, incarnation: str, reply: Reply) -> None:
         self._queue.put(lambda: self.exchanges.goodbye(incarnation, self.clock(), reply))
+
+    def _answering(self, reply: Reply, work: Callable[[], list[Item]]) -> list[Item]:
+        """Whoever asked hears of it when the asking itself fails."""
+        try:
+            return work()
+        except Refused as refused:
+            reply(None, refused)
+        except Exception as bug:
+            log.error("a worker's message was refused because of a bug", exc_info=bug)
+            reply(None, EngineBug(f"{type(bug).__name__}: {bug}"))
+        return []
 
     def _admit(self) -> None:
         if self._is_stopping or self._fatal is not None:
@@ -295,6 +306,8 @@ class Engine:
             self._reject(items, refused)
             if isinstance(refused, StoreUnavailable):
                 time.sleep(0.1)
+        except Exception as bug:
+            self._isolate(items, bug)
         else:
             self._full = None
             self.agenda.add(turn.batch.agenda, turn.now)
@@ -321,6 +334,17 @@ class Engine:
                 self._turn(half)
             elif half:
                 self._inbox.put_back(half)
+
+    def _isolate(self, items: list[Item], bug: Exception) -> None:
+        """Something unforeseen in one item must stop neither the engine nor its neighbours: nothing was
+        committed, so halve until it is alone."""
+        if len(items) == 1:
+            log.error("a request was refused because of a bug", exc_info=bug)
+            self._reject(items, EngineBug(f"{type(bug).__name__}: {bug}"))
+            return
+        middle = len(items) // 2
+        self._turn(items[:middle])
+        self._turn(items[middle:])
 
     def _reject(self, items: Sequence[Item], error: Exception) -> None:
         for item in items:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from holdfast.core.codec import pack
 from holdfast.core.errors import PayloadTooLarge, Refused, StaleExchange, UnknownWorker, WorkerSuperseded
 from holdfast.core.model import Failure
 from holdfast.core.requests import CompleteJob, FailJob, LoseJob
@@ -22,6 +23,8 @@ from .items import Ask, Item, KeepLogs, Put, Reply, ResendJob, spill
 
 #: Refusals a worker cannot do anything about: the outcome is done with. Others make it ask again.
 _FINAL = ("HF02", "HF03", "HF04")
+#: Longest failure kept whole, encoded.
+FAILURE_LIMIT = 16 * 1024
 _PLACEHOLDER = LoseJob(0, 0, "", "")
 
 
@@ -56,11 +59,10 @@ class Exchanges:
         is_local: bool,
         before: WorkerRow | None,
         claims: Sequence[JobRow],
-        old_claims: Sequence[JobRow],
         reply: Reply,
     ) -> list[Item]:
         """`before` is the stored row of that name, `claims` what this incarnation has claimed according
-        to the store, `old_claims` what the incarnation in `before` has, if it is another one."""
+        to the store. What an older incarnation had claimed is given up by the caller, who can read it."""
         items: list[Item] = []
         for older in self.dispatch.named(hello.name):
             if older.incarnation != hello.incarnation:
@@ -69,13 +71,6 @@ class Exchanges:
                 self.dispatch.detach(older.incarnation)
         if before is not None and before.incarnation != hello.incarnation:
             self._supersede(before.incarnation, hello.name)
-            items += [
-                Ask(
-                    row.execution,
-                    LoseJob(row.job, row.attempt, "worker-lost", f"worker {hello.name} was restarted"),
-                )
-                for row in old_claims
-            ]
         items += self._attach(hello, now, is_local, claims)
         session = self.dispatch.sessions[hello.incarnation]
         welcome = Welcome(self.lease, self.beat)
@@ -182,6 +177,9 @@ class Exchanges:
                 items.append(Ask(beat.execution, KeepLogs(tuple(beat.logs))))
             held = session.held.get((beat.execution, beat.job))
             if held is not None and held.attempt == beat.attempt:
+                if beat.details is not None and beat.details != held.details:
+                    said = (beat.execution, beat.job, beat.attempt, pack(beat.details))
+                    items.append(Put(Batch(beats=[said])))
                 held.details = beat.details
                 if not held.timeout:
                     held.deadline = max(held.deadline, now + self.lease * 24)
@@ -240,7 +238,7 @@ class Exchanges:
                 return ask
             ask.request = CompleteJob(outcome.job, outcome.attempt, result, outcome.effect, logs)
             return ask
-        failure = outcome.failure or Failure("retry-later", "asked to be tried again later")
+        failure = _storable(outcome.failure or Failure("retry-later", "asked to be tried again later"))
         ask.request = FailJob(
             outcome.job, outcome.attempt, failure, outcome.effect, outcome.is_permanent, outcome.is_cancelled,
             outcome.retry_after, details, logs,
@@ -299,3 +297,20 @@ class _Bundle:
         self.left -= 1
         if not self.left:
             self.owner.finished(self)
+
+
+def _storable(failure: Failure) -> Failure:
+    """A failure that fits into a history: what cannot be stored or is too long is cut, never refused."""
+    try:
+        if len(pack(failure)) <= FAILURE_LIMIT:
+            return failure
+    except (NotImplementedError, TypeError, ValueError, OverflowError, RecursionError):
+        pass
+    return Failure(
+        failure.kind, _text(failure.message, 2000), failure.code, _text(failure.type, 200),
+        _text(failure.traceback, 4000), _text(repr(failure.details), 2000) if failure.details is not None else None,
+    )  # fmt: skip
+
+
+def _text(text: str, limit: int) -> str:
+    return text[:limit].encode(errors="replace").decode()

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from holdfast.core.requests import LoseJob
+from holdfast.store.queries import Queries
 from holdfast.store.records import Batch, EngineRow, WorkerRow
 from holdfast.transport.messages import CancelNotice, Hello
 
 from .agenda import HORIZON
 from .committer import Turn
 from .items import Ask, Item, Put, Reply
-from .reaper import dead_engines, overdue, reap
+from .reaper import Loss, dead_engines, overdue, reap
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -177,7 +181,12 @@ class Rounds:
             dead = [id for id in dead if id in self._suspects]
         lease = 0 if is_sure else engine.exchanges.lease
         verdict = reap(now, workers, claims, engine.dispatch.sessions, dead, self._since, self._since + lease)
-        items: list[Item] = [Ask(loss.execution, loss.request) for loss in verdict.losses]
+        items: list[Item] = []
+        with engine.store.reading() as queries:
+            for loss in verdict.losses:
+                items.append(Ask(loss.execution, _with_details(queries, loss)))
+            if stale := queries.stale_beats():
+                items.append(Put(Batch(beats_gone=stale)))
         if verdict.offline or verdict.engines_gone:
             items.append(Put(Batch(workers=verdict.offline, engines_gone=verdict.engines_gone)))
         return items
@@ -189,6 +198,17 @@ class Rounds:
             claims = queries.claimed(hello.incarnation)
             is_other = before is not None and before.incarnation != hello.incarnation
             old = queries.claimed(before.incarnation) if before is not None and is_other else []
-        return engine.exchanges.hello(
-            hello, self._engine.clock(), is_local=is_local, before=before, claims=claims, old_claims=old, reply=reply
+            why = f"worker {hello.name} was restarted"
+            losses = [Loss(row.execution, LoseJob(row.job, row.attempt, "worker-lost", why)) for row in old]
+            lost: list[Item] = [Ask(loss.execution, _with_details(queries, loss)) for loss in losses]
+        return lost + engine.exchanges.hello(
+            hello, self._engine.clock(), is_local=is_local, before=before, claims=claims, reply=reply
         )
+
+
+def _with_details(queries: Queries, loss: Loss) -> LoseJob:
+    """What the lost attempt last said goes on to the next one."""
+    beat = queries.beat(loss.execution, loss.request.job)
+    if beat is None or beat[0] != loss.request.attempt:
+        return loss.request
+    return msgspec.structs.replace(loss.request, details=beat[1])

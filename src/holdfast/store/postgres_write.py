@@ -102,6 +102,8 @@ blobs = _keep("blobs", execution=byteas, digest=byteas, data=byteas)
 parts_gone = _drop("parts", execution=byteas)
 part_gone = _drop("parts", execution=byteas, part=texts)
 parts = _put("parts", "execution, part", execution=byteas, part=texts, data=byteas)
+beats = _put("beats", "execution, job", execution=byteas, job=bigints, attempt=bigints, details=byteas)
+beats_gone = _drop("beats", execution=byteas)
 definitions = _keep("definitions", digest=byteas, data=byteas)
 published = _insert(
     "workflows", tenant=texts, name=texts, version=bigints, definition=byteas, published_at=bigints,
@@ -150,6 +152,10 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> None
         part_gone(run, [(to_key(execution), part) for execution, part, data in batch.parts if not data])
         filled = [(to_key(execution), part, data) for execution, part, data in batch.parts if data]
         parts(run, _last(filled, 2))
+    if batch.beats:
+        beats(run, _last([(to_key(id), job, attempt, data) for id, job, attempt, data in batch.beats], 2))
+    if batch.beats_gone:
+        beats_gone(run, [(to_key(execution),) for execution in batch.beats_gone])
     _write_rare(run, batch, now)
 
 

@@ -178,6 +178,19 @@ class Queries(ABC):
         sql = f"SELECT {JOB} FROM jobs WHERE incarnation <> '' ORDER BY execution, job LIMIT ?"
         return [_job(row) for row in self.rows(sql, (limit,))]
 
+    def beat(self, id: str, job: int) -> tuple[int, Any] | None:
+        """The attempt that last gave a sign of itself, and what it said."""
+        found = self.rows("SELECT attempt, details FROM beats WHERE execution = ? AND job = ?", (to_key(id), job))
+        return (found[0][0], unpack(bytes(found[0][1]))) if found else None
+
+    def stale_beats(self, limit: int = 500) -> list[str]:
+        """Ended executions whose attempts' words are still kept."""
+        sql = (
+            "SELECT DISTINCT execution FROM beats JOIN executions ON executions.id = beats.execution"
+            " WHERE executions.status >= 20 LIMIT ?"
+        )
+        return [from_key(bytes(key)) for (key,) in self.rows(sql, (limit,))]
+
     def queue_depths(self) -> list[tuple[str, str, int, int, int]]:
         """(queue, block, waiting, claimed, since of the oldest waiting)."""
         sql = (
@@ -263,7 +276,7 @@ class Queries(ABC):
     def orphans(self) -> list[tuple[str, str]]:
         """(table, execution) of rows that belong to no execution."""
         found = []
-        for table in ("history", "jobs", "agenda", "logs", "blobs", "parts", "starts"):
+        for table in ("history", "jobs", "beats", "agenda", "logs", "blobs", "parts", "starts"):
             sql = (
                 f"SELECT DISTINCT execution FROM {table} WHERE NOT EXISTS"
                 f" (SELECT 1 FROM executions WHERE executions.id = {table}.execution) LIMIT 10"
@@ -277,6 +290,7 @@ TABLES = frozenset(
         "executions",
         "history",
         "jobs",
+        "beats",
         "agenda",
         "logs",
         "blobs",

@@ -136,6 +136,10 @@ class Batch(msgspec.Struct):
     parts: list[tuple[str, str, bytes]] = []
     #: executions whose snapshot is no longer needed
     parts_gone: list[str] = []
+    #: (execution, job, attempt, packed details)
+    beats: list[tuple[str, int, int, bytes]] = []
+    #: executions that have ended, with whose attempts' words nobody can do anything any more
+    beats_gone: list[str] = []
     definitions: list[tuple[bytes, bytes]] = []
     published: list[PublishedRow] = []
     starts: list[StartRow] = []

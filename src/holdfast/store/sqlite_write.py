@@ -121,6 +121,13 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
     def many(sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
         db.executemany(sql, [bindable(row) for row in rows])
 
+    if batch.beats:
+        many(
+            "INSERT OR REPLACE INTO beats VALUES (?,?,?,?)",
+            [(to_key(execution), job, attempt, details) for execution, job, attempt, details in batch.beats],
+        )
+    if batch.beats_gone:
+        many("DELETE FROM beats WHERE execution=?", [(to_key(execution),) for execution in batch.beats_gone])
     if batch.definitions:
         many("INSERT OR IGNORE INTO definitions VALUES (?,?)", batch.definitions)
     if batch.published:

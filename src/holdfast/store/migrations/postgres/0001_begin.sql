@@ -55,6 +55,15 @@ CREATE TABLE jobs (
 );
 CREATE INDEX jobs_waiting ON jobs (since, execution, job) WHERE incarnation = '';
 
+-- What running attempts last said of themselves; rare, so it does not widen `jobs`.
+CREATE TABLE beats (
+    execution bytea NOT NULL,
+    job       bigint NOT NULL,
+    attempt   bigint NOT NULL,
+    details   bytea NOT NULL,
+    PRIMARY KEY (execution, job)
+);
+
 CREATE TABLE agenda (
     execution bytea NOT NULL,
     item      text COLLATE "C" NOT NULL,

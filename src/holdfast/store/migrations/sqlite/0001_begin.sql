@@ -42,6 +42,15 @@ CREATE TABLE jobs (
     PRIMARY KEY (execution, job)
 ) WITHOUT ROWID, STRICT;
 
+-- What running attempts last said of themselves; rare, so it does not widen `jobs`.
+CREATE TABLE beats (
+    execution BLOB NOT NULL,
+    job       INTEGER NOT NULL,
+    attempt   INTEGER NOT NULL,
+    details   BLOB NOT NULL,
+    PRIMARY KEY (execution, job)
+) WITHOUT ROWID, STRICT;
+
 CREATE TABLE agenda (
     execution BLOB NOT NULL,
     item      TEXT NOT NULL,
