@@ -180,6 +180,7 @@ def test_on_a_terminal_there_is_a_live_tree(hello: Path) -> None:
     out = process.stdout.read()
     process.stdout.close()
     os.close(master)
+    process.wait(10)
     text = seen.decode()
     assert process.returncode == 0, text
     assert "✓" in text

@@ -1,0 +1,166 @@
+"""`init`, `check`, `schema`, `explain`, `demo`, the examples: what people write, and what they are told about it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from .support import EXAMPLES, Background, holdfast, plain, server_of, until
+
+BAD = """\
+name: bad
+steps:
+  - step: shell echo ${nmae}
+    condtion: x
+  - shel uptime
+"""
+
+
+def test_init_then_run(tmp_path: Path) -> None:
+    done = holdfast("init", "new", cwd=tmp_path)
+    assert done.code == 0, done
+    folder = tmp_path / "new"
+    assert {path.name for path in folder.iterdir()} == {
+        ".gitignore", ".holdfast", "blocks.py", "hello.yaml", "workflow.schema.json",
+    }  # fmt: skip
+    assert "yaml-language-server: $schema=workflow.schema.json" in (folder / "hello.yaml").read_text()
+    assert json.loads((folder / "workflow.schema.json").read_text())["title"]
+    checked = holdfast("check", "hello.yaml", cwd=folder)
+    assert (checked.code, "ok  hello.yaml" in checked.err) == (0, True)
+    run = holdfast("run", "hello.yaml", "--input", "name=Ada", "-o", "json", cwd=folder)
+    assert run.json["output"]["greeting"] == "Hello, Ada!"
+    assert "attempt 1 failed: nobody at the door" in run.err
+    # Again: nothing is overwritten.
+    (folder / "hello.yaml").write_text("steps: [return mine]")
+    (folder / ".gitignore").write_text("*.tmp")
+    again = holdfast("init", ".", cwd=folder)
+    assert again.code == 0
+    assert (folder / "hello.yaml").read_text() == "steps: [return mine]"
+    assert (folder / ".gitignore").read_text().splitlines()[0] == "*.tmp"
+    assert ".holdfast/" in (folder / ".gitignore").read_text()
+
+
+def test_check_underlines_every_error(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(BAD)
+    (tmp_path / "good.yaml").write_text("steps: [log hi]")
+    done = holdfast("check", "bad.yaml", "good.yaml", cwd=tmp_path)
+    assert done.code == 2
+    assert "ok  good.yaml" in done.err
+    assert " --> bad.yaml:4:5\n   |\n 4 |     condtion: x\n   |     ^^^^^^^^ not a step key" in done.out
+    assert "did you mean `condition`?" in done.out
+    assert "did you mean `shell`?" in done.out
+    assert plain(done.out)
+    found = holdfast("check", "-o", "json", "bad.yaml", cwd=tmp_path).json
+    assert found["errors"] == len(found["files"][0]["problems"]) >= 2
+    github = holdfast("check", "--format", "github", "bad.yaml", cwd=tmp_path)
+    assert github.out.splitlines()[0].startswith("::error file=bad.yaml,line=")
+    assert github.code == 2
+    missing = holdfast("check", "nope.yaml", "-o", "json", cwd=tmp_path)
+    assert (missing.code, missing.json["errors"]) == (2, 1)
+
+
+def test_check_knows_blocks(project: Path) -> None:
+    (project / "misfit.yaml").write_text("steps:\n  - {block: my.slow, input: {secnods: 3}}\n  - other.block a=1\n")
+    found = holdfast("check", "misfit.yaml", "-o", "json", cwd=project)
+    problems = {problem["code"]: problem for problem in found.json["files"][0]["problems"]}
+    assert found.code == 2
+    assert "seconds" in problems["HF0140"]["help"]
+    assert problems["HF0211"]["warning"] is True
+
+
+def test_schema_is_json(tmp_path: Path) -> None:
+    assert holdfast("schema", cwd=tmp_path).json["$schema"]
+
+
+def test_explain(tmp_path: Path) -> None:
+    shown = holdfast("explain", "HF0311", cwd=tmp_path)
+    assert shown.code == 0
+    assert "outcome of a job is unknown" in shown.out
+    assert "what to do" in shown.out
+    assert "usual cause" in shown.out
+    assert "short form" in holdfast("explain", "sleep", cwd=tmp_path).out
+    both = holdfast("explain", "retry", "-o", "json", cwd=tmp_path).json
+    assert [topic["kind"] for topic in both] == ["key", "verb"]
+    assert "allows" in holdfast("explain", "failed-unsafe", cwd=tmp_path).out
+    assert "HF0203" in holdfast("explain", cwd=tmp_path).out
+    unknown = holdfast("explain", "HF031", "-o", "json", cwd=tmp_path)
+    assert unknown.json["error"]["code"] == "HF0802"
+    assert unknown.code == 2
+
+
+def test_demo(tmp_path: Path) -> None:
+    done = holdfast("demo", cwd=tmp_path)
+    assert done.code == 0, done
+    assert "attempt 2 failed: edge-2 closed the connection" in done.err
+    assert "2 retries" in done.err
+    assert "image: 17.9.4" in done.out
+    assert "What happened" in done.err
+    # What it proposes works.
+    command = next(line for line in done.err.splitlines() if " show " in line).split("  ")[2]
+    shown = holdfast(*command.split()[1:], cwd=tmp_path)
+    assert "COMPLETED" in shown.out
+    assert (tmp_path / ".holdfast-demo" / ".gitignore").read_text() == "*\n"
+
+
+# --- the examples ----------------------------------------------------------------------------------
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    return tmp_path
+
+
+def test_examples_are_sound(examples: Path) -> None:
+    names = sorted(str(path.relative_to(examples)) for path in (examples / "examples").glob("*.yaml"))
+    assert len(names) == 5
+    done = holdfast("check", *names, "-o", "json", cwd=examples)
+    assert (done.code, done.json["errors"], done.json["warnings"]) == (0, 0, 0), done
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "output"),
+    [
+        ("hello", ["-i", "name=Ada"], "Hello, Ada!"),
+        ("parallel", [], {"slow": "done after a second"}),
+        ("retry", [], "it worked at attempt 3"),
+    ],
+)
+def test_example(examples: Path, name: str, arguments: list[str], output: object) -> None:
+    done = holdfast("run", f"examples/{name}.yaml", *arguments, "-o", "json", cwd=examples)
+    assert done.code == 0, done
+    found = done.json["output"]
+    assert ({key: found[key] for key in output} if isinstance(output, dict) else found) == output
+
+
+def test_example_approval(examples: Path) -> None:
+    with Background("run", "examples/approval.yaml", cwd=examples) as run:
+        server_of(examples)
+        id = holdfast("ps", "-o", "json", cwd=examples).json[0]["id"]
+        until(lambda: "signal" in holdfast("why", id, cwd=examples).out)
+        assert holdfast("signal", id, "approved", "yes", cwd=examples).code == 0
+        done = run.end()
+    assert (done.code, done.out) == (0, "done - open port 443\n")
+
+
+class _Well(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(b'{"status": "ok"}')
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Not here."""
+
+
+def test_example_http_check(examples: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), _Well) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        done = holdfast("run", "examples/http-check.yaml", "-i", f"url={url}", "-o", "json", cwd=examples)
+        server.shutdown()
+    assert done.json["output"]["status"] == 200, done
