@@ -102,5 +102,8 @@ def test_the_whole_workflow_runs_as_the_page_says(tmp_path: Path) -> None:
     assert view.status == "COMPLETED"
     assert commits == 2
     assert msgspec.to_builtins(view.output)["stdout"] == "hello\n"
-    page = [json.loads(line)["type"] for _, _, body in FENCE.findall(PAGE.read_text()) for line in body.splitlines() if '"type"' in line]
+    shown = [
+        line for kind, _, body in FENCE.findall(PAGE.read_text()) if kind == "history" for line in body.splitlines()
+    ]
+    page = [json.loads(line)["type"] for line in shown]
     assert kinds == page

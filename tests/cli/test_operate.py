@@ -113,7 +113,7 @@ def test_completion_of_commands_ids_and_workflows(project: Path) -> None:
 
     def complete(line: str) -> list[str]:
         env = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-        return holdfast(cwd=project, **env).out.splitlines()
+        return holdfast(cwd=project, **env).out.split()
 
     assert [item.split(",")[1] for item in complete("holdfast wor")] == ["worker", "workflows", "workers"]
     assert complete("holdfast show ") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_an_ended_status_is_left_only_by_ack_or_by_resume_and_replay() -> None:
 
 
 def test_the_quiet_start_is_a_path_of_the_table() -> None:
-    for source, target in zip(QUIET_START, QUIET_START[1:], strict=False):
+    for source, target in pairwise(QUIET_START):
         step_to(source, target)
 
 

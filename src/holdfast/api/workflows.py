@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -35,7 +36,7 @@ async def publish(call: Call[PublishQuery, PublishBody | None]) -> Reply:
 
     version, is_new = await call.app.commit_from_thread(ask)
     view = await call.app.threaded(call.service.workflow, call.actor, names[0], version)
-    headers = {"location": f"{API}/workflows/{names[0]}/versions/{version}"}
+    headers = {"location": f"{API}/workflows/{quote(names[0], safe='')}/versions/{version}"}
     return Reply(msgspec.structs.replace(view, is_new=is_new), 201 if is_new else 200, headers)
 
 

@@ -63,7 +63,7 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
     if program is None:
         raise UnknownWorkflow("the definition that belongs to this request is not stored")
 
-    input, problems = program.check_input(request.input)
+    input, problems = program.check_input(reads.load(state.id, request.input))
     offers = {}
     for block in program.blocks:
         offer = reads.block(block)
