@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,18 @@ ROOT = Path(__file__).parents[2]
 
 
 def spawn(folder: Path, store: str, name: str, *more: str) -> subprocess.Popen[str]:
+    """An engine."""
+    return _spawn("victim", folder, store, name, *more)
+
+
+def spawn_worker(folder: Path, port: int, name: str) -> subprocess.Popen[str]:
+    return _spawn("labourer", folder, str(port), name)
+
+
+def _spawn(what: str, folder: Path, place: str, name: str, *more: str) -> subprocess.Popen[str]:
     with (folder / f"{name}.err").open("a") as errors:
         child = subprocess.Popen(
-            [sys.executable, "-m", "tests.acceptance.victim", str(folder), store, name, *more],
+            [sys.executable, "-m", f"tests.acceptance.{what}", str(folder), place, name, *more],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             # Not our own: a child that outlives a failing test would hold it open.
@@ -26,7 +36,7 @@ def spawn(folder: Path, store: str, name: str, *more: str) -> subprocess.Popen[s
     _LIVING.append(child)
     assert child.stdout is not None
     with child.stdout as said:
-        assert said.readline() == "ready\n", "the engine did not come up"
+        assert said.readline() == "ready\n", f"{what} {name} did not come up"
     return child
 
 
@@ -35,3 +45,10 @@ def end_all() -> None:
         child.kill()
         child.wait()
     _LIVING.clear()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

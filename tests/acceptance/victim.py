@@ -1,14 +1,18 @@
-"""A process made to be killed: an embedded engine under load. `python -m tests.acceptance.victim FOLDER STORE`.
+"""A process made to be killed: an engine under load. `python -m tests.acceptance.victim FOLDER STORE NAME`.
 
-Says `ready` when it works; with `--drain` it feeds nothing, waits until everything has ended and leaves.
+Says `ready` when it works. `--drain`: feeds nothing, waits until everything has ended and leaves. `--serve PORT`:
+has no worker of its own and serves HTTP for those that have.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
+from holdfast.api.auth import Role
+from holdfast.api.server import Server
 from holdfast.core.model import Status
 from holdfast.embedded import Embedded
 from tests.acceptance.workload import ACTOR, Feeder
@@ -18,14 +22,34 @@ OPEN = tuple(status for status in Status if not status.is_ended)
 
 def main() -> None:
     folder, store, name = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    with Embedded(
-        store, folder=folder, engine_name=name, worker_name=f"{name}-worker", slots=128, processes=0
-    ) as holdfast:
+    serves = "--serve" in sys.argv
+    with ExitStack() as stack:
+        holdfast = stack.enter_context(
+            Embedded(
+                store,
+                folder=folder,
+                engine_name=name,
+                worker_name=f"{name}-worker",
+                with_worker=not serves,
+                slots=128,
+                processes=0,
+                lease=4.0,
+                beat=1.0,
+            )
+        )
+        if serves:
+            server = Server(holdfast.service, port=int(sys.argv[sys.argv.index("--serve") + 1]))
+            stack.enter_context(server)
+            if not (folder / "token").exists():
+                (folder / "token").write_text(server.auth.create("workers", Role.WORKER))
         print("ready", flush=True)
         if "--drain" in sys.argv:
             while holdfast.service.executions(ACTOR, statuses=OPEN, limit=1):
                 time.sleep(0.05)
             return
+        while not holdfast.service.blocks():
+            # A block that was never registered ends an execution at once; that is not what is tested here.
+            time.sleep(0.02)
         feeder = Feeder(holdfast.service, folder)
         n = 0
         while True:

@@ -67,7 +67,7 @@ def furnish(home: House) -> dict[str, list[str]]:
     for id in ids:
         home.client.wait(id, 20)
     digest = next(e["result"]["$blob"] for e in home.client.events(ids[3]) if e["type"] == "JobSucceeded")
-    ids += [home.start(LONG) for _ in range(3)]
+    ids += [home.start(LONG) for _ in range(12)]
     tokens = [home.client.create_token(f"t{n}", "viewer")["id"] for n in range(3)]
     definitions = [ECHO, {"name": "logs", "steps": ["log hi", {"let": "x = 1"}]}, LONG]
     sources = ["name: y\nsteps: [test.noop]\n", "steps:\n  - log hello\n  - test.echo value=${input.x}\n", "steps: []"]
@@ -127,7 +127,7 @@ async def ask(app: App, request: Request, tally: Tally, declared: dict[str, set[
         tally.broken.append(f"{status} {problem}: {request} → {body[:300]!r}")
 
 
-@pytest.mark.parametrize("seed", list(range(1, 13)))
+@pytest.mark.parametrize("seed", list(range(101, 111)))
 def test_mutated_requests_break_nothing(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     tally = Tally()

@@ -11,9 +11,7 @@ from holdfast.cli.refusals import exit_code
 from holdfast.core import errors
 from holdfast.language import PROBLEMS
 
-CLASSES = {
-    cls.code: cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.Refused)
-}
+CLASSES = {cls.code: cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.Refused)}
 #: used in problems and failures, without a class
 VALUES = {"HF0211", "HF0311"}
 

@@ -11,7 +11,7 @@ import click
 
 from .connect import traceback_option
 from .inputs import load_source, modules_of
-from .run import Asked, Run
+from .run import Asked, Run, log_errors
 from .sessions import open_session
 from .settings import FOLDER, Settings, shown_path
 from .text import bold, dim, plural, say, table
@@ -35,6 +35,7 @@ def demo_command(folder: str, output: str) -> int:
     source = load_source(str(path))
     asked = Asked(str(path), output=output)
     asked.start = {"definition": source.definition, "input": None}
+    log_errors()
     run = Run(asked, settings, open_session(settings, modules_of((), path)), source.program)
     code = run.go()
     if run.view is not None and output == "text":

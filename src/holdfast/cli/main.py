@@ -97,6 +97,16 @@ class Commands(click.Group):
             raise click.UsageError(f"there is no command `{args[0]}`; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+            return answer
+        except BrokenPipeError:
+            # The reader (`head`, a pager) has seen enough. Python must not try to flush again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return 0
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, commands in COMMANDS.items():
             with formatter.section(section):
@@ -146,12 +156,7 @@ def run(arguments: Sequence[str]) -> int:
     wants_traceback = "--traceback" in arguments or bool(os.environ.get("HOLDFAST_TRACEBACK"))
     try:
         answer = cli.main(list(arguments), prog_name="holdfast", standalone_mode=False)
-        sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
-    except BrokenPipeError:
-        # The reader (`head`, a pager) has seen enough. Python must not try to flush again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130

@@ -6,9 +6,12 @@ to the next engine of the project. Only the result goes to stdout.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,6 +95,7 @@ def run_command(
     # Before anything is opened: a wrong --input must not cost a store.
     given = collect(inputs, input_file, source.program) if source is not None else None
     asked = Asked(file, key, _labels(labels), timeout, detach, resume, browser, quiet, output)
+    log_errors()
     session = open_session(settings, modules_of(settings["modules"], path), slots=0 if detach else None)
     try:
         if source is not None:
@@ -106,6 +110,21 @@ def run_command(
         session.close(0)
         raise
     return Run(asked, settings, session, program).go()
+
+
+class _Short(logging.Formatter):
+    """One line: where in the code something happened is for `--traceback`."""
+
+    def formatException(self, ei: Any) -> str:
+        return "".join(traceback.format_exception_only(ei[0], ei[1])).strip()
+
+
+def log_errors() -> None:
+    """What engine and worker have to say, when it matters to whoever waits for a result."""
+    handler = logging.StreamHandler()
+    wants_all = "--traceback" in sys.argv or bool(os.environ.get("HOLDFAST_TRACEBACK"))
+    handler.setFormatter((logging.Formatter if wants_all else _Short)("  %(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO if wants_all else logging.ERROR, handlers=[handler], force=True)
 
 
 class Asked:
@@ -179,10 +198,19 @@ class Run:
             screen.close()
         if not asked.quiet:
             recap(view, screen.progress)
-        self.session.close(self.settings["grace"])
         self.view = view
         emit(view, asked.output)
+        self._close(exit_status(view))
         return exit_status(view)
+
+    def _close(self, code: int) -> None:
+        """The result is out; what our worker does for other executions gets its time, unless that is too long."""
+        if running := self.session.running():
+            say(dim(f"  letting {plural(running, 'running job')} of others end (Ctrl-C: leave at once)"))
+        try:
+            self.session.close(self.settings["grace"])
+        except KeyboardInterrupt:
+            os._exit(code)
 
     def _follow(self, follower: Follower, deadline: float | None) -> ExecutionView:
         """Until it has ended, through whichever engine moves it."""
@@ -276,7 +304,7 @@ class Run:
         try:
             session.close(self.settings["grace"])
         except KeyboardInterrupt:
-            say("  left at once; jobs that were running are found out by the next engine")
+            say("  left at once; the next engine finds out about jobs that were running")
             os._exit(INTERRUPTED)
 
     def _path(self) -> Path | None:

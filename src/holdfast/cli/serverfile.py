@@ -6,7 +6,6 @@ by its process and by asking its address, never by its age.
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import socket
@@ -81,6 +80,8 @@ def _is_zombie(pid: int) -> bool:
 
 def answers(address: str, timeout: float = 2.0) -> bool:
     """Whether something speaks HTTP there and says that it is well."""
+    import http.client  # slow to import, and most commands find no server to ask
+
     parts = urlsplit(address)
     if not parts.hostname:
         return False

@@ -113,6 +113,9 @@ class Owner:
     def close(self, grace: float = 10.0) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        # The worker first: as long as it drains, guests can bring in what they have.
+        if self.embedded.worker is not None:
+            self.embedded.worker.stop(grace)
         with self._lock:
             self._is_closed = True
             server, self.server = self.server, None
@@ -170,7 +173,8 @@ class Guest:
         def own() -> Owner:
             return Owner(self.settings, self._modules)
 
-        found = own_or_join(self.settings, own, patience=30.0)
+        # It may still be draining.
+        found = own_or_join(self.settings, own, patience=self.settings["grace"] + 30.0)
         if isinstance(found, Owner):
             self._hand_over(found)
             found.serve_soon()

@@ -1,0 +1,53 @@
+"""The same commands on PostgreSQL: several engines, no owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .support import Background, holdfast
+
+
+def address_of(dsn: str) -> str:
+    """libpq's keywords as the URL that people write."""
+    parts = dict(part.split("=", 1) for part in dsn.split())
+    return f"postgresql://{parts['user']}@/{parts['dbname']}?host={parts['host']}&port={parts['port']}"
+
+
+def test_run_look_and_verify(project: Path, pg_dsn: str) -> None:
+    env = {"HOLDFAST_STORE": address_of(pg_dsn)}
+    done = holdfast("run", "slow.yaml", "-o", "json", cwd=project, **env)
+    assert (done.code, done.json["output"]) == (0, "done"), done
+    assert "password" not in done.err
+    id = done.json["id"]
+    assert [view["id"] for view in holdfast("ps", "-o", "json", cwd=project, **env).json] == [id]
+    assert "ExecutionCompleted" in holdfast("show", id[:8], cwd=project, **env).out
+    report = holdfast("verify", "-o", "json", cwd=project, **env)
+    assert (report.code, report.json["executions"]) == (0, 1)
+    checks = {check["name"]: check for check in holdfast("doctor", "-o", "json", cwd=project, **env).json["checks"]}
+    assert (checks["postgres fsync"]["state"], checks["store"]["state"]) == ("ok", "ok")
+
+
+def test_two_runs_and_a_signal_from_a_third_process(project: Path, pg_dsn: str) -> None:
+    env = {"HOLDFAST_STORE": address_of(pg_dsn)}
+    (project / "wait.yaml").write_text(
+        "name: wait\nsteps: [{id: go, step: wait-signal go}, 'return ${steps.go.output}']"
+    )
+    with (
+        Background("run", "wait.yaml", cwd=project, **env) as one,
+        Background("run", "slow.yaml", cwd=project, **env) as two,
+    ):
+        ended = two.end()
+        assert (ended.code, ended.out) == (0, "done\n"), ended
+        id = holdfast("ps", "-s", "open", "-o", "json", cwd=project, **env).json[0]["id"]
+        assert holdfast("signal", id, "go", "now", cwd=project, **env).code == 0
+        done = one.end()
+    assert (done.code, done.out) == (0, "now\n"), done
+    assert holdfast("verify", cwd=project, **env).code == 0
+
+
+def test_a_database_that_is_not_there(project: Path) -> None:
+    address = "postgresql://nobody:secret@127.0.0.1:9/none"
+    done = holdfast("ps", "-o", "json", cwd=project, HOLDFAST_STORE=address)
+    assert (done.code, done.json["error"]["code"]) == (6, "HF0501")
+    assert "secret" not in done.err + done.out
+    assert holdfast("doctor", cwd=project, HOLDFAST_STORE=address).code == 1
