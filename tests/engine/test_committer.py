@@ -18,8 +18,8 @@ from holdfast.core.errors import (
 )
 from holdfast.core.model import BlobRef, JobStatus, Status
 from holdfast.core.requests import CancelExecution, ClaimJob, CompleteJob, SendSignal
-from holdfast.engine.committer import SNAPSHOT_EVERY, Existing
 from holdfast.engine.items import Publish, spill
+from holdfast.engine.turn import SNAPSHOT_EVERY, Existing
 from holdfast.engine.verify import verify
 from holdfast.language import canonical, digest
 from holdfast.store.port import Store

@@ -17,7 +17,7 @@ from holdfast.core.errors import UnknownCode
 from .connect import traceback_option
 from .options import complete_codes, output_option
 from .refusals import close_to, dumps
-from .text import bold, dim, style, table
+from .text import bold, columns, dim, style, table
 
 
 class Section(NamedTuple):
@@ -183,7 +183,12 @@ def _show(topic: Topic) -> str:
         name, _, text = line.partition("\t")
         lead = " " * (width + 2)
         body = fill(
-            text, 98, initial_indent=lead, subsequent_indent=lead, break_long_words=False, break_on_hyphens=False
+            text,
+            columns(98),
+            initial_indent=lead,
+            subsequent_indent=lead,
+            break_long_words=False,
+            break_on_hyphens=False,
         )
         out.append(f"  {dim(name.ljust(width))}{body.lstrip()}")
     return "\n".join(out)
@@ -208,6 +213,6 @@ def _index(output: str) -> None:
         else:
             from textwrap import fill
 
-            names = fill(", ".join(t.name for t in chosen), 96, break_on_hyphens=False)
+            names = fill(", ".join(t.name for t in chosen), columns(98) - 2, break_on_hyphens=False)
             parts.append(f"{bold(head)}\n  " + names.replace("\n", "\n  "))
     click.echo("\n\n".join(parts))

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.core.model import Status
 from holdfast.core.views import ExecutionView, JobView
 
 from .connect import reach_options, reading
@@ -17,7 +18,7 @@ from .progress import Progress
 from .refusals import dumps
 from .screens import still_tree
 from .settings import Settings
-from .text import ago, bold, brief, clock, dim, moment, pairs, say, status, style, table, took, value_lines
+from .text import ago, bold, brief, clock, columns, dim, moment, pairs, say, status, style, table, took, value_lines
 
 #: fields that say nothing
 _QUIET = (("effect", "NONE"), ("visit", 1))
@@ -247,22 +248,23 @@ def why_command(id: str, output: str, server: str, token: str, store: str) -> No
     if output == "json":
         click.echo(dumps(msgspec.to_builtins(why)))
         return
-    sentences = [why.summary[:1].upper() + why.summary[1:]]
-    sentences += [
-        reason.text for reason in (why.reasons if why.status.startswith(("FAILED", "CANC")) else why.reasons[1:])
-    ]
+    short = why.id[:8]
+    has_ended = Status[why.status].is_ended
     commands = [reason.command for reason in why.reasons if reason.command]
-    has_ended = why.status.removesuffix("_ACK") in ("COMPLETED", "FAILED_SAFE", "FAILED_UNSAFE", "CANCELLED")
-    if not is_alive and not has_ended:
-        sentences.append("no engine is running here, so nothing moves until one does")
-        commands.insert(0, "holdfast up")
-    text = ". ".join(sentence[:1].upper() + sentence[1:].rstrip(".") for sentence in sentences) + "."
-    click.echo(textwrap.fill(f"Execution {why.id[:8]}: {text[:1].lower() + text[1:]}" if has_ended else
-                             f"Execution {why.id[:8]} is {text}", 100, break_on_hyphens=False))  # fmt: skip
+    reasons = [reason.text for reason in why.reasons]
+    if has_ended:
+        sentences = [f"execution {short} {why.summary}", *reasons]
+    else:
+        sentences = [f"execution {short} is {why.status}: {(reasons or ['about to move'])[0]}", *reasons[1:]]
+        if not is_alive:
+            sentences.append("no engine is running here, so nothing moves until one does")
+            commands.insert(0, "holdfast up")
+    text = " ".join(f"{sentence[:1].upper()}{sentence[1:].rstrip('.')}." for sentence in sentences)
+    click.echo(textwrap.fill(text, columns(100), break_on_hyphens=False))
     for command in dict.fromkeys(commands):
         click.echo(f"\n  {bold(command)}")
     if has_ended and why.status.startswith("FAILED"):
-        click.echo(f"\n  {bold(f'holdfast show {why.id[:8]}')}")
+        click.echo(f"\n  {bold(f'holdfast show {short}')}")
 
 
 @click.command("jobs", short_help="Its jobs: what was done outside, by whom, with what effect.")

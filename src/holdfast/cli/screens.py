@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from holdfast.core.views import LogView
 
 from .progress import OVER, Progress, Row
-from .text import MARKS, dim, is_plain, say, style, took
+from .text import MARKS, clip, columns, dim, is_plain, say, style, took
 
 _LEVELS = {"WARNING": "yellow", "ERROR": "red"}
 _SPIN = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -268,7 +268,7 @@ def _remark(row: Row, progress: Progress, now: int, began: int) -> str:
             parts.append("waiting for a worker")
         case "failed" if work is not None:
             parts.append(work.note)
-        case "cancelled":
+        case "cancelled" if row.kind != "parallel":
             parts.append("stopped")
     return " ".join(" · ".join(parts).split())
 
@@ -285,5 +285,6 @@ def still_tree(progress: Progress, paint: Callable[[str], str] = dim) -> str:
         label = row.label.ljust(min(60, size) - 2 * row.depth)
         tail = f"  {time_text:>6}  {note}".rstrip()
         lead = f"{'  ' * row.depth}{style(mark, fg=colours.get(colour, colour))} "
-        lines.append(f"{lead}{label}{paint(tail)}" if tail else f"{lead}{paint(label.rstrip())}")
+        line = f"{lead}{label}{paint(tail)}" if tail else f"{lead}{paint(label.rstrip())}"
+        lines.append(clip(line, columns() - 2))
     return "\n".join(lines)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -138,6 +140,24 @@ def width(text: str) -> int:
     return len(click.unstyle(text))
 
 
+def columns(limit: int = 0) -> int:
+    """Room on a line of stdout, at most `limit`; where it is no terminal, as much as one likes."""
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    return min(room, limit) if limit else room
+
+
+def clip(text: str, room: int) -> str:
+    """Text cut to so many characters, colours not counted."""
+    if width(text) <= room:
+        return text
+    out, left = [], room - 1
+    for part in re.split(r"(\x1b\[[0-9;]*m)", text):
+        is_colour = part.startswith("\x1b")
+        out.append(part if is_colour else part[:left])
+        left -= 0 if is_colour else len(part[:left])
+    return "".join(out) + "…"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "") -> str:
     """Aligned columns two blanks apart; the last one is as long as it is."""
     if not rows:
@@ -150,7 +170,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence
         for i, cell in enumerate(line):
             pad = " " * (widths[i] - width(cell))
             cells.append(pad + cell if i in right else cell + pad if i < len(line) - 1 else cell)
-        out.append(indent + "  ".join(cells).rstrip())
+        out.append(clip(indent + "  ".join(cells).rstrip(), columns()))
     return "\n".join(out)
 
 

@@ -29,12 +29,13 @@ from holdfast.store.records import Batch, Header, TokenRow
 from holdfast.transport.messages import Exchange, Hello
 
 from .agenda import Agenda
-from .committer import LOST, Commit, Committer, Lock, Read, Turn
+from .committer import Committer
 from .dispatch import Dispatch, Session
 from .exchanges import Exchanges
 from .inbox import Inbox
 from .items import Ask, Item, Publish, Put, Reply, spill
 from .rounds import Rounds
+from .turn import LOST, Commit, Lock, Read, Turn
 
 log = logging.getLogger("holdfast.engine")
 

@@ -16,9 +16,9 @@ from holdfast.store.records import Batch, EngineRow, WorkerRow
 from holdfast.transport.messages import CancelNotice, Hello
 
 from .agenda import HORIZON
-from .committer import Turn
 from .items import Ask, Item, Put, Reply
 from .reaper import Loss, dead_engines, overdue, reap
+from .turn import Turn
 
 if TYPE_CHECKING:
     from .engine import Engine

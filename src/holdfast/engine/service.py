@@ -47,11 +47,11 @@ from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 from holdfast.store.records import Header
 
-from .committer import Existing
 from .engine import Engine, future_reply
 from .items import Reply
 from .reads import resolve
 from .rebuild import rebuild, transitions
+from .turn import Existing
 from .why import explain, queue_reason, worker_state
 
 #: Names and keys are index entries: longer ones are refused.

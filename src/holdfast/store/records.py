@@ -149,3 +149,15 @@ class Batch(msgspec.Struct):
     engines_gone: list[str] = []
     tokens: list[TokenRow] = []
     meta: dict[str, bytes] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(getattr(self, field) for field in self.__struct_fields__)
+
+    def merge(self, more: Batch) -> None:
+        for field in self.__struct_fields__:
+            value = getattr(more, field)
+            if isinstance(value, dict):
+                getattr(self, field).update(value)
+            elif value:
+                getattr(self, field).extend(value)

@@ -1,0 +1,1 @@
+"""Workloads measured, not asserted. `make bench` prints one JSON line per workload."""
