@@ -6,7 +6,7 @@ import http.client
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -226,6 +226,11 @@ def test_a_login_link_works_once(home: House) -> None:
     assert page.status == 200
     assert b"<h1>Executions</h1>" in page.data
     assert login(home, link).status == 401
+    one = login(home, home.server.login_link(execution=home.id))  # type: ignore[attr-defined]
+    assert one.headers["location"] == f"/x/{home.id}"  # type: ignore[attr-defined]
+    for elsewhere in ("//evil.example", "https://evil.example", "/x/../../api", "/x/0\n", "javascript:alert(1)", ""):
+        link = f"/login?{urlencode({'code': home.server.auth.login_code('x', Role.VIEWER), 'to': elsewhere})}"
+        assert home.ask("GET", link, token="").status in (400, 422), elsewhere
     assert home.ask("GET", "/login?code=guess", token="").status == 401
     assert home.ask("GET", "/login", token="").status == 401
 

@@ -175,7 +175,7 @@ def test_mutated_requests_break_nothing(tmp_path: Path, seed: int, caplog: pytes
         # And the engine is none the worse for it.
         assert home.holdfast.engine.is_alive
         assert home.client.health().status == "ok"
-        view = home.client.start(workflow="echo")
+        view = home.client.start(definition=ECHO)
         assert home.client.wait(view.id, 20).status == "COMPLETED"
         for view in home.client.executions(statuses=("RUNNING",), limit=2000):
             home.client.cancel(view.id)

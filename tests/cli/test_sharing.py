@@ -15,36 +15,66 @@ def ids(folder: Path, status: str = "") -> list[str]:
     return [view["id"] for view in holdfast(*arguments, cwd=folder).json]
 
 
+GATED = """
+name: gated
+steps:
+  - {id: one, block: my.slow, input: {seconds: 0.1}}
+  - wait-signal go
+  - {id: two, block: my.slow, input: {seconds: 0.1}}
+  - return done
+"""
+
+
+def arrive(folder: Path, count: int) -> list[str]:
+    """Ids of so many executions, newest first, once each of them waits at its gate."""
+
+    def waiting() -> list[str]:
+        views = holdfast("ps", "-o", "json", "-s", "open", cwd=folder).json
+        return [view["id"] for view in views if view["progress"] == {"done": 1, "total": 1}]
+
+    found: list[str] = until(lambda: ids_ if len(ids_ := waiting()) == count else [], timeout=30)
+    return found
+
+
 def test_a_second_run_joins_and_takes_over_when_the_owner_leaves(project: Path) -> None:
-    with Background("run", "slow.yaml", "-o", "json", cwd=project) as first:
+    (project / "gated.yaml").write_text(GATED)
+    with Background("run", "gated.yaml", "-o", "json", cwd=project) as owner:
         server = server_of(project)
         assert (project / ".holdfast" / "server.json").stat().st_mode & 0o777 == 0o600
-        assert server["pid"] == first.process.pid
-        with Background("run", "slow.yaml", "-o", "json", cwd=project) as second:
-            ended = first.end()
+        assert server["pid"] == owner.process.pid
+        with Background("run", "gated.yaml", "-o", "json", cwd=project) as guest:
+            second, first = arrive(project, 2)
+            jobs = holdfast("jobs", second, "-o", "json", cwd=project).json
+            assert jobs[0]["worker"] in ("embedded", f"run-{guest.process.pid}")
+            assert holdfast("signal", first, "go", cwd=project).code == 0
+            ended = owner.end()
             assert (ended.code, ended.json["output"]) == (0, "done"), ended
-            joined = second.end()
-            assert (joined.code, joined.json["output"]) == (0, "done"), joined
-            assert f"joined {server['address']}" in joined.err
+            until(lambda: server_of(project)["pid"] == guest.process.pid)
+            assert holdfast("signal", second, "go", cwd=project).code == 0
+            joined = guest.end()
+    assert (joined.code, joined.json["output"]) == (0, "done"), joined
+    assert f"joined {server['address']}" in joined.err
+    assert "taking over" in joined.err
     assert not (project / ".holdfast" / "server.json").exists()
     assert holdfast("verify", cwd=project).code == 0
 
 
 def test_a_guest_takes_over_when_the_owner_is_killed(project: Path) -> None:
-    with Background("run", "slow.yaml", cwd=project) as owner:
+    (project / "gated.yaml").write_text(GATED)
+    with Background("run", "gated.yaml", cwd=project) as owner:
         server_of(project)
-        with Background("run", "slow.yaml", cwd=project) as guest:
-            until(lambda: len(ids(project)) == 2)
+        with Background("run", "gated.yaml", cwd=project) as guest:
+            second, first = arrive(project, 2)
             owner.process.send_signal(signal.SIGKILL)
             owner.end()
+            until(lambda: server_of(project)["pid"] == guest.process.pid)
+            # What the killed one was doing is not lost: the guest's engine goes on with it.
+            assert holdfast("signal", first, "go", cwd=project).code == 0
+            assert holdfast("watch", first, cwd=project).out == "done\n"
+            assert holdfast("signal", second, "go", cwd=project).code == 0
             done = guest.end()
-            assert (done.code, done.out) == (0, "done\n"), done
-            assert "taking over" in done.err
-    # The killed one's own execution is not lost: it may be over already, or goes on with the next engine.
-    left = ids(project, "open")
-    if left:
-        assert holdfast("run", "--continue", left[0], "-m", "blocks.py", cwd=project).out == "done\n"
-    assert len(ids(project, "COMPLETED")) == 2
+    assert (done.code, done.out) == (0, "done\n"), done
+    assert "taking over" in done.err
     assert holdfast("verify", cwd=project).code == 0
 
 

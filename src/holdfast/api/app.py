@@ -228,6 +228,8 @@ class App:
         if isinstance(value, Stream):
             if self.streams >= self.max_streams:
                 raise TooBusy(f"{self.streams} streams are open; try again later")
+            if call.scope["method"] == "HEAD":
+                return Response(b"", 200, HEADERS, value.media)
             return StreamingResponse(value.chunks, 200, HEADERS, value.media)
         status, headers = call.route.status, HEADERS
         if isinstance(value, Reply):

@@ -126,6 +126,8 @@ class PublishQuery(_Strict):
 
 class LoginQuery(_Strict):
     code: Annotated[str, Meta(max_length=100)] = ""
+    #: a page of ours to go to
+    to: Annotated[str, Meta(pattern="^/(x/[0-9a-f]{1,32})?$")] = "/"
 
 
 class ReasonQuery(_Strict):

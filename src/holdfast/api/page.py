@@ -91,7 +91,8 @@ async def login(call: Call[LoginQuery, None]) -> Reply:
     await call.app.waiting.commit(lambda reply: call.service.engine.put_tokens([row], reply))
     secure = "; Secure" if call.scope.get("scheme") == "https" else ""
     cookie = f"{COOKIE}={text}; Path=/; Max-Age={SESSION_LIFE}; HttpOnly; SameSite=Strict{secure}"
-    return Reply(data=b"", status=303, media=HTML, headers={"location": "/", "set-cookie": cookie, **HEADERS})
+    headers = {"location": call.query.to, "set-cookie": cookie, **HEADERS}
+    return Reply(data=b"", status=303, media=HTML, headers=headers)
 
 
 @routes.add("GET", "/static/{name}", role=Role.PUBLIC, media="text/css")

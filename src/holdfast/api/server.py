@@ -179,10 +179,10 @@ class Server:
         """A token that ends with this server, for the owner's 0600 file."""
         return self.auth.local_token(name, Role[role.upper()])
 
-    def login_link(self, name: str = "local", role: str = "author", path: str = "/") -> str:
-        """Opens the page in a browser, once, within five minutes."""
+    def login_link(self, name: str = "local", role: str = "author", execution: str = "") -> str:
+        """Opens the page of all executions, or of one, in a browser: once, within five minutes."""
         code = self.auth.login_code(name, Role[role.upper()])
-        return f"{self.address}/login?code={code}"
+        return f"{self.address}/login?code={code}" + (f"&to=/x/{execution}" if execution else "")
 
 
 def serve(service: Service, host: str = HOST, port: int = PORT, **options: Any) -> Server:

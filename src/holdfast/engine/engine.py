@@ -230,21 +230,26 @@ class Engine:
     # --- the thread ---------------------------------------------------------------------------------
     def _run(self) -> None:
         try:
-            self._guarded(self.rounds.begin)
+            while self._guarded(self.rounds.begin) is None and not self._is_stopping:
+                log.warning("waiting for the store")
             while not (self._is_stopping and self._queue.empty() and not len(self._inbox)):
                 self._collect(self.rounds.pause() if not len(self._inbox) else 0.0)
-                self._inbox.extend(self._guarded(self.rounds.due) or ())
-                self._inbox.extend(self._claims())
-                items = self._inbox.take()
-                if items:
-                    self._turn(items)
-                self.exchanges.flush(self.clock())
+                self.step()
             self._guarded(self.rounds.end)
         except BaseException as error:
             log.exception("the engine stopped because of a bug or a broken invariant")
             self._fatal = error if isinstance(error, Exception) else RuntimeError(repr(error))
             self._refuse_rest()
             raise
+
+    def step(self) -> None:
+        """What is due, what can be claimed, what was asked: one commit, then the answers."""
+        self._inbox.extend(self._guarded(self.rounds.due) or ())
+        self._inbox.extend(self._claims())
+        items = self._inbox.take()
+        if items:
+            self._turn(items)
+        self.exchanges.flush(self.clock())
 
     def _refuse_rest(self) -> None:
         while True:
@@ -255,13 +260,17 @@ class Engine:
             if not callable(thing):
                 thing.reply(None, ShuttingDown("the engine has stopped"))
 
+    def _rest(self, seconds: float) -> None:
+        """The store is away; so are we, for a moment."""
+        time.sleep(seconds)
+
     def _guarded(self, work: Callable[[], list[Item] | None]) -> list[Item] | None:
         """Reading rounds may fail while the store is away; they come again."""
         try:
             return work()
         except Refused as refused:
             log.warning("store: %s", refused)
-            time.sleep(0.2)
+            self._rest(0.2)
             return None
 
     def _collect(self, timeout: float) -> None:
@@ -306,7 +315,7 @@ class Engine:
             log.warning("commit refused: %s", refused)
             self._reject(items, refused)
             if isinstance(refused, StoreUnavailable):
-                time.sleep(0.1)
+                self._rest(0.1)
         except Exception as bug:
             self._isolate(items, bug)
         else:
@@ -402,7 +411,7 @@ class Engine:
                 return bool(found) and found[0].seq == row.seq and found[0].digest == row.digest
             except Refused as refused:
                 log.warning("waiting to learn whether a commit happened: %s", refused)
-                time.sleep(0.3)
+                self._rest(0.3)
         return False
 
 

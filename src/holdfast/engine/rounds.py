@@ -6,7 +6,8 @@ decided when they are committed, so a round that comes twice or late does no har
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from holdfast.store.records import Batch, EngineRow, WorkerRow
 from holdfast.transport.messages import CancelNotice, Hello
 
 from .agenda import HORIZON
+from .dispatch import JobKey, Session
 from .items import Ask, Item, Put, Reply
 from .reaper import Loss, dead_engines, overdue, reap
 from .turn import Turn
@@ -91,9 +93,10 @@ class Rounds:
         items = engine.exchanges.expire(now)
         for session in engine.dispatch.sessions.values():
             for loss in overdue(session, now):
-                items.append(Ask(loss.execution, loss.request))
-                held = session.held.pop((loss.execution, loss.request.job))
-                session.cancels.append(CancelNotice(loss.execution, loss.request.job, held.attempt, "timed out"))
+                key = (loss.execution, loss.request.job)
+                # Asked again after a while, should the store be away now.
+                session.held[key].deadline = now + engine.exchanges.lease
+                items.append(Ask(loss.execution, loss.request, partial(_given_up, session, key)))
             if session.is_local and now - session.saved_at >= engine.exchanges.beat:
                 items.append(Put(Batch(workers=[engine.exchanges.row(session, now)])))
         if self._is_more_ready and not engine.dispatch.waiting():
@@ -212,3 +215,11 @@ def _with_details(queries: Queries, loss: Loss) -> LoseJob:
     if beat is None or beat[0] != loss.request.attempt:
         return loss.request
     return msgspec.structs.replace(loss.request, details=beat[1])
+
+
+def _given_up(session: Session, key: JobKey, value: Any, error: Exception | None) -> None:
+    """The attempt no longer counts: its worker is told to stop, and its slot is free."""
+    held = session.held.get(key)
+    if error is None and held is not None:
+        del session.held[key]
+        session.cancels.append(CancelNotice(key[0], key[1], held.attempt, "timed out"))

@@ -232,6 +232,10 @@ class Turn:
                 self.touched.setdefault(item.execution, cached)
                 self.logs += [LogRow(item.execution, 0, self.now, line) for line in request.lines]
             return ()
+        if type(request) is ClaimJob and item.session not in self.dispatch.sessions:
+            # Its worker went away between matching and now.
+            self.results[index] = (LOST, None)
+            return ()
         decided = decide(cached.state, request, self.now, self.reads)
         if isinstance(decided, Need):
             return decided.keys
@@ -255,9 +259,8 @@ class Turn:
                     ),
                 )
         if type(request) is ClaimJob:
-            session = self.dispatch.sessions.get(item.session)
-            if decided and session is not None:
-                self._hand_over(cached.state, request.job, session)
+            if decided:
+                self._hand_over(cached.state, request.job, self.dispatch.sessions[item.session])
             else:
                 self.results[index] = (LOST, None)
             return ()
