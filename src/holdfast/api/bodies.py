@@ -127,7 +127,7 @@ class PublishQuery(_Strict):
 class LoginQuery(_Strict):
     code: Annotated[str, Meta(max_length=100)] = ""
     #: a page of ours to go to
-    to: Annotated[str, Meta(pattern="^/(x/[0-9a-f]{1,32})?$")] = "/"
+    to: MaybeName = "/"
 
 
 class ReasonQuery(_Strict):

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.core.version import VERSION as __version__
 from holdfast.core.model import Actor
+from holdfast.core.version import VERSION as __version__
 
 from .app import App
 

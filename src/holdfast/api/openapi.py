@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.version import VERSION as __version__
 from holdfast.core.errors import MethodNotAllowed, NoSuchRoute, Refused
+from holdfast.core.version import VERSION as __version__
 from holdfast.transport.refusals import ErrorBody
 
 from .auth import Role

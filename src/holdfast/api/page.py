@@ -6,6 +6,7 @@ elsewhere: the content security policy allows only this server.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import AmbiguousId, NoSuchRoute, Refused, Unauthenticated, UnknownExecution
+from holdfast.core.errors import AmbiguousId, InvalidRequest, NoSuchRoute, Refused, Unauthenticated, UnknownExecution
 from holdfast.core.ids import short
 from holdfast.core.model import Status
 from holdfast.core.views import ExecutionView, JobView, LogView, seconds
@@ -30,6 +31,7 @@ HEADERS = {
     "x-frame-options": "DENY",
 }
 _SHOWN_JOBS, _SHOWN_LINES = 200, 200
+_PAGE = re.compile(r"/(x/[0-9a-f]{1,32})?")
 _KINDS = {"COMPLETED": "good", "FAILED_SAFE": "bad", "FAILED_UNSAFE": "worse", "CANCELLED": "off"}
 _TYPES = {
     "page.css": "text/css; charset=utf-8",
@@ -86,6 +88,8 @@ def execution(call: Call[Nothing, None]) -> Reply:
 @routes.add("GET", "/login", role=Role.PUBLIC, query=LoginQuery, media=HTML, status=303)
 async def login(call: Call[LoginQuery, None]) -> Reply:
     """Take a one-time code for a session cookie and go to the page."""
+    if not _PAGE.fullmatch(call.query.to):
+        raise InvalidRequest("to: is the address of a page here, `/` or `/x/ID`")
     client = call.scope.get("client")
     row, text = call.app.auth.redeem(call.query.code, client[0] if client else "")
     await call.app.waiting.commit(lambda reply: call.service.engine.put_tokens([row], reply))

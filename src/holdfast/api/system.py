@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.version import VERSION as __version__
 from holdfast.core.errors import StoreFull, UnknownToken
 from holdfast.core.model import Actor
+from holdfast.core.version import VERSION as __version__
 
 from . import openapi
 from .auth import ROLES, Role, new_token

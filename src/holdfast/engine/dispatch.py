@@ -50,7 +50,7 @@ class Session:
     """One incarnation of a worker, attached to this engine."""
 
     __slots__ = (
-        "answers", "blocks", "cancels", "engine", "held", "incarnation", "is_draining", "is_local", "lease",
+        "answers", "blocks", "cancels", "engine", "forgotten", "held", "incarnation", "is_draining", "is_local", "lease",
         "mailbox", "name", "planned", "queues", "refused", "saved_at", "seen_at", "slots", "waiter",
     )  # fmt: skip
 
@@ -69,6 +69,8 @@ class Session:
         self.waiter: Waiter | None = None
         #: by exchange number, until the worker says it has them
         self.answers: dict[int, Answer] = {}
+        #: answers up to this number have arrived; nothing under such a number is said again
+        self.forgotten = 0
         self.is_draining = False
         self.is_local = False
         self.engine = ""

@@ -92,6 +92,7 @@ class Exchanges:
         before = self.dispatch.sessions.get(hello.incarnation)
         if before is not None:
             session.planned, session.answers = before.planned, before.answers
+            session.forgotten = before.forgotten
         holding = {(h.execution, h.job): h.attempt for h in hello.holding}
         items: list[Item] = []
         for row in claims:
@@ -166,7 +167,9 @@ class Exchanges:
         if saved is not None:
             reply(saved, None)
             return []
-        if exchange.number <= exchange.seen:
+        session.forgotten = max(session.forgotten, exchange.seen)
+        if exchange.number <= session.forgotten:
+            # A copy that was long under way. Answering it anew would put jobs into an answer nobody reads.
             reply(None, StaleExchange(f"exchange {exchange.number} was answered and forgotten"))
             return []
         if exchange.drain:

@@ -64,7 +64,7 @@ class Ask:
 
 def spill(ask: Ask, value: Any) -> Any:
     """The value, or a reference to it where it is long and travels beside the request."""
-    if value is None or type(value) in (int, bool, float) or not value:
+    if value is None or type(value) in (bool, float) or not value:
         return value
     try:
         data = pack(value)
