@@ -57,7 +57,9 @@ def _must(value: Any, error: Exception | None) -> None:
         raise error
 
 
-def throughput(holdfast: Embedded, definition: dict[str, Any], count: int, steps: int, repeat: int = 3) -> dict[str, Any]:
+def throughput(
+    holdfast: Embedded, definition: dict[str, Any], count: int, steps: int, repeat: int = 3
+) -> dict[str, Any]:
     """Workflows and steps per second (median), CPU per step, items per commit."""
     run_many(holdfast, definition, max(1, count // 10))
     counters = holdfast.engine.committer.counters

@@ -47,7 +47,7 @@ def check_end(world: World) -> dict[str, int]:
     """After everything has healed: promises 1, 2, 3 and 5."""
     states = check_rows(world)
     ends: dict[str, int] = {}
-    for id, kind in world.acked.items():
+    for id in world.acked:
         assert id in states, f"I-1: {id} was acknowledged and is gone"
     for id, state in states.items():
         assert state.status.is_ended, f"I-45 {id} never ended"

@@ -48,6 +48,10 @@ def test_it_finds_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(self, exchange, now, reply)
 
     monkeypatch.setattr(Exchanges, "exchange", forgetful)
-    with pytest.raises(AssertionError, match="stuck"):
+
+    def campaign() -> None:
         for seed in range(400):
             run_seed(seed)
+
+    with pytest.raises(AssertionError, match="stuck"):
+        campaign()

@@ -10,6 +10,7 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -150,7 +151,7 @@ class SimWorker:
                 self.running[key] = parcel
                 self.world.ran(parcel)
                 life = self.life
-                self.world.later(self.world.chance.randrange(1, 400) * MS, lambda k=key: self.finish(k, life))
+                self.world.later(self.world.chance.randrange(1, 400) * MS, partial(self.finish, key, life))
 
     def finish(self, key: tuple[str, int, int], life: int) -> None:
         parcel = self.running.pop(key, None) if life == self.life else None

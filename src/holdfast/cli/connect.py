@@ -125,11 +125,18 @@ def writing(settings: Settings) -> Iterator[Verbs]:
         owned.close(0)
 
 
-def open_embedded(settings: Settings, **options: Any) -> Embedded:
-    """An engine of our own, running. `StoreLocked` where somebody else has the store."""
+def open_embedded(settings: Settings, first: Callable[[Embedded], None] | None = None, **options: Any) -> Embedded:
+    """An engine of our own, running. `StoreLocked` where somebody else has the store. `first` looks at what is
+    there before anything moves."""
     from holdfast.embedded import Embedded
 
     embedded = Embedded(settings.store, folder=settings.folder, engine_name=f"engine-{os.getpid()}", **options)
+    if first is not None:
+        try:
+            first(embedded)
+        except BaseException:
+            embedded.store.close()
+            raise
     try:
         embedded.open()
     except BaseException:

@@ -235,7 +235,7 @@ class Run:
         if (
             isinstance(session, Owner)
             and not (self.asked.resume or self.asked.detach)
-            and (count := session.unfinished())
+            and (count := session.unfinished)
         ):
             say(dim(f"  continuing {plural(count, 'unfinished execution')} (holdfast ps --status open)"))
 

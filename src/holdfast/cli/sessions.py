@@ -55,9 +55,11 @@ class Owner:
         from .local import LocalVerbs
 
         self.settings = settings
+        #: executions an earlier engine left behind
+        self.unfinished = 0
         private_folder(settings)
         self.embedded: Embedded = open_embedded(
-            settings, modules=modules, with_worker=with_worker, worker_name=worker_name or "embedded",
+            settings, self._count, modules=modules, with_worker=with_worker, worker_name=worker_name or "embedded",
             slots=settings["slots"] if slots is None else slots, queues=settings["queues"], registry=registry_of(()),
         )  # fmt: skip
         self.verbs: Verbs = LocalVerbs(self.embedded.service, me())
@@ -70,12 +72,11 @@ class Owner:
     def address(self) -> str:
         return self.server.address if self.server is not None else ""
 
-    def unfinished(self) -> int:
-        """Executions an earlier engine left behind; with several engines they may be in good hands."""
-        if self.embedded.store.is_shared:
-            return 0
-        open_ = tuple(status.name for status in Status if not status.is_ended)
-        return len(self.verbs.executions(statuses=open_, limit=1000))
+    def _count(self, embedded: Embedded) -> None:
+        # With several engines on one store, they may be in good hands.
+        if not embedded.store.is_shared:
+            open_ = tuple(status for status in Status if not status.is_ended)
+            self.unfinished = len(embedded.service.executions(me(), statuses=open_, limit=1000))
 
     def serve_soon(self) -> None:
         self._timer = threading.Timer(SERVE_AFTER, self._serve_quietly)

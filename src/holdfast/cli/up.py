@@ -115,7 +115,7 @@ def up_command(
         blocks = plural(len(worker.registry), "block")
         shown = ", ".join(worker.queues)
         say(f"  {dim('worker')}   {worker.name}, {plural(worker.slots, 'slot')}, {blocks}, queue {shown}")
-    if count := owner.unfinished():
+    if count := owner.unfinished:
         say(f"  {dim('continuing')} {plural(count, 'unfinished execution')}")
     say(dim("  Ctrl-C stops it in good order"))
     problem = _stay(owner, stopping)

@@ -50,7 +50,8 @@ class Session:
     """One incarnation of a worker, attached to this engine."""
 
     __slots__ = (
-        "answers", "blocks", "cancels", "engine", "forgotten", "held", "incarnation", "is_draining", "is_local", "lease",
+        "answers", "blocks", "cancels", "engine", "forgotten",
+        "held", "incarnation", "is_draining", "is_local", "lease",
         "mailbox", "name", "planned", "queues", "refused", "saved_at", "seen_at", "slots", "waiter",
     )  # fmt: skip
 

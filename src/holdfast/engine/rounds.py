@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.requests import LoseJob
+from holdfast.core.rows import JobRow
 from holdfast.store.queries import Queries
 from holdfast.store.records import Batch, EngineRow, WorkerRow
 from holdfast.transport.messages import CancelNotice, Hello
 
 from .agenda import HORIZON
-from .dispatch import JobKey, Session
-from .items import Ask, Item, Put, Reply
+from .dispatch import Held, JobKey, Session
+from .items import Ask, Item, Put, Reply, ResendJob
 from .reaper import Loss, dead_engines, overdue, reap
 from .turn import Turn
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 #: Jobs kept in memory per reading of the queue.
 READY_LIMIT = 5000
+#: Claims read in one sweep; with more than that nothing is concluded from an absence.
+CLAIM_LIMIT = 10_000
 
 
 class Rounds:
@@ -178,13 +181,13 @@ class Rounds:
         with engine.store.reading() as queries:
             engines = queries.engines()
             workers = queries.workers()
-            claims = queries.claimed()
+            claims = queries.claimed(limit=CLAIM_LIMIT)
         dead = dead_engines(engines, engine.store.living_engines(), engine.id)
         if engine.store.is_shared:
             dead = [id for id in dead if id in self._suspects]
         lease = 0 if is_sure else engine.exchanges.lease
         verdict = reap(now, workers, claims, engine.dispatch.sessions, dead, self._since, self._since + lease)
-        items: list[Item] = []
+        items: list[Item] = self._reconcile(claims, now) if len(claims) < CLAIM_LIMIT else []
         with engine.store.reading() as queries:
             for loss in verdict.losses:
                 items.append(Ask(loss.execution, _with_details(queries, loss)))
@@ -192,6 +195,27 @@ class Rounds:
                 items.append(Put(Batch(beats_gone=stale)))
         if verdict.offline or verdict.engines_gone:
             items.append(Put(Batch(workers=verdict.offline, engines_gone=verdict.engines_gone)))
+        return items
+
+    def _reconcile(self, claims: list[JobRow], now: int) -> list[Item]:
+        """What the sessions here believe they hold, and what the table says. Every commit of a claim passes
+        through this thread, so where the two differ the table is right: a slot is freed, or a parcel that
+        went astray is sent again (the worker knows attempts it has seen)."""
+        engine = self._engine
+        items: list[Item] = []
+        tables: dict[str, dict[JobKey, JobRow]] = {}
+        for row in claims:
+            tables.setdefault(row.incarnation, {})[row.execution, row.job] = row
+        for session in engine.dispatch.sessions.values():
+            claimed = tables.get(session.incarnation, {})
+            for key in [key for key in session.held if key not in claimed]:
+                del session.held[key]
+            for key, row in claimed.items():
+                if key not in session.held:
+                    session.held[key] = Held(row.attempt, row.since, row.timeout, now + engine.exchanges.lease * 24)
+                    again = Ask(row.execution, ResendJob(row.job, row.attempt))
+                    again.session = session.incarnation
+                    items.append(again)
         return items
 
     def hello(self, hello: Hello, is_local: bool, reply: Reply) -> list[Item]:
