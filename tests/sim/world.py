@@ -31,7 +31,7 @@ SECOND = 1_000_000
 MS = 1_000
 OFFERS = [BlockOffer("plain"), BlockOffer("again", idempotent=True), BlockOffer("pure", pure=True)]
 FAULTS = ("engine crash", "worker crash", "lost answer", "lost request", "duplicate", "commit fails", "commit unknown",
-          "crash around commit", "pause", "clock jump")  # fmt: skip
+          "crash around commit", "pause", "clock jump", "failover")  # fmt: skip
 
 _programs: dict[bytes, Program] = {}
 
@@ -96,6 +96,7 @@ class SimWorker:
         self.seen = 0
         self.open: Exchange | None = None
         self.is_welcome = False
+        self.greetings = 0
         self.paused_until = 0
         self.engine = self.world.chance.randrange(len(self.world.engines)) if self.world.engines else 0
 
@@ -108,12 +109,15 @@ class SimWorker:
             return
         if not self.is_welcome:
             holding = [Holding(*key) for key in (*self.running, *((o.execution, o.job, o.attempt) for o in self.done))]
-            hello = Hello(self.name, self.incarnation, OFFERS, slots=3, holding=holding)
-            self.send(lambda reply: engine.hello(hello, reply), self.greeted)
+            greeting = self.greetings + 1
+            hello = Hello(self.name, self.incarnation, OFFERS, slots=3, holding=holding, greeting=greeting)
+            self.send(lambda reply: engine.hello(hello, reply), partial(self.greeted, greeting))
             return
         if self.open is None:
             self.number += 1
-            self.open = Exchange(self.incarnation, self.number, list(self.done), seen=self.number - 1)
+            self.open = Exchange(
+                self.incarnation, self.number, list(self.done), seen=self.number - 1, greeting=self.greetings
+            )
         exchange = self.open
         self.send(lambda reply: engine.exchange(exchange, reply), self.answered)
 
@@ -132,12 +136,14 @@ class SimWorker:
         for _ in range(times):
             world.later(world.delay(), lambda: ask(reply))
 
-    def greeted(self, value: Any, error: Exception | None) -> None:
-        self.is_welcome = error is None
+    def greeted(self, greeting: int, value: Any, error: Exception | None) -> None:
+        if error is None and greeting == self.greetings + 1:
+            self.greetings, self.is_welcome = greeting, True
 
     def answered(self, answer: Answer | None, error: Exception | None) -> None:
         if isinstance(error, WorkerSuperseded | UnknownWorker):
-            self.is_welcome = False
+            # The exchange is asked anew under a new number, as the real worker does.
+            self.is_welcome, self.open = False, None
             return
         if error is not None or answer is None or self.open is None or answer.number != self.open.number:
             return
@@ -283,6 +289,10 @@ class World:
             case "pause":
                 self.hit[fault] += 1
                 self.chance.choice(self.workers).paused_until = self.now + self.chance.randrange(1, 30) * SECOND
+            case "failover":
+                self.hit[fault] += 1
+                worker = self.chance.choice(self.workers)
+                worker.engine = (worker.engine + 1) % len(self.engines)
             case "clock jump":
                 self.hit[fault] += 1
                 self.now += self.chance.randrange(1, 20) * SECOND

@@ -67,8 +67,7 @@ def find_server(settings: Settings) -> tuple[str, str] | None:
     if address and settings.source("store") != "--store":
         known = own.token if own is not None and own.address.rstrip("/") == address.rstrip("/") else ""
         return address, settings["token"] or known
-    explicit = settings.store if settings["store"] else ""
-    found = serverfile.alive(settings.folder, explicit)
+    found = serverfile.alive(settings.folder, settings.store_id)
     return (found.address, settings["token"] or found.token) if found else None
 
 
@@ -159,7 +158,7 @@ def own_or_join(settings: Settings, own: Callable[[], T], patience: float = PATI
         try:
             return own()
         except StoreLocked as locked:
-            found = serverfile.alive(settings.folder)
+            found = serverfile.alive(settings.folder, settings.store_id)
             if found is not None:
                 return found.address, settings["token"] or found.token
             if time.monotonic() > deadline:

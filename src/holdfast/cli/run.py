@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from holdfast.core.errors import BadUsage, DuplicateExecution, Refused, TimedOut
 from holdfast.core.views import ExecutionView
 
+from . import serverfile
 from .connect import reach_options
 from .feed import Follower
 from .inputs import collect, is_file, load_source, modules_of, published
@@ -33,7 +34,7 @@ from .refusals import INTERRUPTED, TIMED_OUT, show_problems
 from .screens import screen_for
 from .sessions import GONE, Owner, Session, open_session
 from .settings import Settings
-from .text import bold, dim, plural, say, took
+from .text import bold, dim, plural, say, style, took
 
 if TYPE_CHECKING:
     from holdfast.language import YamlProgram
@@ -177,6 +178,8 @@ class Run:
         self.id = view.id
         if not asked.quiet:
             say(f"  {bold(view.workflow)}  {view.id[:8]}")
+            for text in () if view.is_ended else view.waiting:
+                say(style(f"  ! {text}", fg="yellow"))
         if self.program is None:
             self.program = _program_of(self.session, self.id)
         if asked.detach:
@@ -204,13 +207,19 @@ class Run:
         return exit_status(view)
 
     def _close(self, code: int) -> None:
-        """The result is out; what our worker does for other executions gets its time, unless that is too long."""
+        """The result is out. What our worker does for other executions gets the time it needs: to stop it would
+        end them unsafe."""
         if running := self.session.running():
             say(dim(f"  letting {plural(running, 'running job')} of others end (Ctrl-C: leave at once)"))
         try:
-            self.session.close(self.settings["grace"])
+            self.session.close(86_400)
         except KeyboardInterrupt:
-            os._exit(code)
+            self._exit_at_once(code)
+
+    def _exit_at_once(self, code: int) -> NoReturn:
+        serverfile.remove(self.settings.folder, os.getpid())
+        sys.stdout.flush()
+        os._exit(code)
 
     def _follow(self, follower: Follower, deadline: float | None) -> ExecutionView:
         """Until it has ended, through whichever engine moves it."""
@@ -300,12 +309,13 @@ class Run:
         else:
             say(f"  it goes on at {session.address}; follow it:  {bold(f'holdfast watch {self.id[:8]}')}")
         if running := session.running():
-            say(dim(f"  letting {plural(running, 'running job')} end (Ctrl-C again: leave at once)"))
+            limit = f"{self.settings['grace']:g} s at most"
+            say(dim(f"  letting {plural(running, 'running job')} end, {limit} (Ctrl-C again: leave at once)"))
         try:
             session.close(self.settings["grace"])
         except KeyboardInterrupt:
             say("  left at once; the next engine finds out about jobs that were running")
-            os._exit(INTERRUPTED)
+            self._exit_at_once(INTERRUPTED)
 
     def _path(self) -> Path | None:
         file = self.asked.file

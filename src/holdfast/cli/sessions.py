@@ -104,7 +104,7 @@ class Owner:
             token = server.local_token(me().name)
             serverfile.write(
                 self.settings.folder,
-                ServerFile(server.address, token, os.getpid(), self.settings.store, socket.gethostname()),
+                ServerFile(server.address, token, os.getpid(), self.settings.store_id, socket.gethostname()),
             )
 
     def running(self) -> int:

@@ -98,6 +98,14 @@ class Settings:
         return sqlite_path(self.store)
 
     @property
+    def store_id(self) -> str:
+        """The same for every spelling of one store, and without its password."""
+        from holdfast.store.address import without_password
+
+        path = self.store_path
+        return str(path.resolve()) if path else without_password(self.store)
+
+    @property
     def folder(self) -> Path:
         """Where the server key and `server.json` are: beside the SQLite file, else in the project."""
         path = self.store_path

@@ -89,12 +89,12 @@ def up_command(
     log_to_stderr(verbose)
     stopping = Stopping()
     found = list(settings["modules"])
-    if not no_worker and (settings.project / "blocks.py").is_file() and not found:
+    if not no_worker and (settings.project / "blocks.py").is_file():
         found.append(str(settings.project / "blocks.py"))
     try:
         owner = Owner(settings, found, with_worker=not no_worker, worker_name=name)
     except StoreLocked as locked:
-        other = serverfile.alive(settings.folder)
+        other = serverfile.alive(settings.folder, settings.store_id)
         where = f"; it answers at {other.address}" if other else ""
         raise StoreLocked(f"{locked.message}{where}") from None
     try:

@@ -50,7 +50,7 @@ class Session:
     """One incarnation of a worker, attached to this engine."""
 
     __slots__ = (
-        "answers", "blocks", "cancels", "engine", "forgotten",
+        "answers", "blocks", "cancels", "engine", "forgotten", "greeting",
         "held", "incarnation", "is_draining", "is_local", "lease",
         "mailbox", "name", "planned", "queues", "refused", "saved_at", "seen_at", "slots", "waiter",
     )  # fmt: skip
@@ -72,6 +72,8 @@ class Session:
         self.answers: dict[int, Answer] = {}
         #: answers up to this number have arrived; nothing under such a number is said again
         self.forgotten = 0
+        #: number of the hello that made this session
+        self.greeting = 1
         self.is_draining = False
         self.is_local = False
         self.engine = ""

@@ -76,7 +76,9 @@ class Engine:
             token=self.attempt_token,
             stuck_after=int(stuck_after * 1e6),
         )
-        self.exchanges = Exchanges(self.dispatch, engine=self.id, lease=int(lease * 1e6), beat=int(beat * 1e6))
+        self.exchanges = Exchanges(
+            self.dispatch, engine=self.id, lease=int(lease * 1e6), beat=int(beat * 1e6), is_shared=store.is_shared
+        )
         self.rounds = Rounds(self)
         self._queue: SimpleQueue[Callable[[], list[Item]] | Item] = SimpleQueue()
         self._inbox = Inbox()

@@ -36,11 +36,13 @@ class Exchanges:
         engine: str,
         lease: int,
         beat: int,
+        is_shared: bool,
     ) -> None:
         self.dispatch = dispatch
         self.engine = engine
         self.lease = lease
         self.beat = beat
+        self.is_shared = is_shared
         #: incarnations replaced by newer ones, so that they learn why
         self._superseded: dict[str, str] = {}
         #: (incarnation, number) of exchanges whose outcomes are being committed
@@ -63,6 +65,10 @@ class Exchanges:
     ) -> list[Item]:
         """`before` is the stored row of that name, `claims` what this incarnation has claimed according
         to the store. What an older incarnation had claimed is given up by the caller, who can read it."""
+        known = self.dispatch.sessions.get(hello.incarnation)
+        if known is not None and hello.greeting < known.greeting:
+            reply(None, StaleExchange(f"hello {hello.greeting} of {hello.name} is older than {known.greeting}"))
+            return []
         items: list[Item] = []
         for older in self.dispatch.named(hello.name):
             if older.incarnation != hello.incarnation:
@@ -87,6 +93,7 @@ class Exchanges:
         session = Session(
             hello.name, hello.incarnation, hello.slots, hello.queues, [block.name for block in hello.blocks]
         )
+        session.greeting = hello.greeting
         session.is_local, session.engine = is_local, self.engine if is_local else ""
         session.lease, session.seen_at, session.saved_at = self.lease, now, now
         before = self.dispatch.sessions.get(hello.incarnation)
@@ -126,15 +133,22 @@ class Exchanges:
         self._close(session)
         return items
 
-    def expire(self, now: int) -> list[Item]:
-        """Remote workers whose lease has run out, and attempts whose time is over."""
+    def silent(self, now: int) -> list[Session]:
+        """Remote workers not heard of here for a whole lease."""
+        sessions = self.dispatch.sessions.values()
+        return [session for session in sessions if not session.is_local and session.seen_at + session.lease < now]
+
+    def expire(self, session: Session, row: WorkerRow | None, now: int) -> list[Item]:
+        """Give a silent worker up, unless its stored row says that another engine hears it: then it has
+        only moved, and everything it holds goes on there."""
         items: list[Item] = []
-        for session in list(self.dispatch.sessions.values()):
-            if not session.is_local and session.seen_at + session.lease < now:
-                silence = (now - session.seen_at) // 1_000_000
-                items += self._lose(session, f"worker {session.name} has been silent for {silence} s")
+        is_elsewhere = row is not None and row.incarnation == session.incarnation and row.seen_at + row.lease >= now
+        if not is_elsewhere:
+            silence = (now - session.seen_at) // 1_000_000
+            items += self._lose(session, f"worker {session.name} has been silent for {silence} s")
+            if row is not None and row.incarnation == session.incarnation:
                 items.append(Put(Batch(workers=[self.row(session, now, state="offline")])))
-                self._close(session)
+        self._close(session)
         return items
 
     def _close(self, session: Session) -> None:
@@ -145,7 +159,11 @@ class Exchanges:
             session.waiter = None
 
     def _lose(self, session: Session, why: str) -> list[Item]:
-        unsent = {(parcel.execution, parcel.job) for parcel in session.mailbox}
+        unsent: set[JobKey] = set()
+        if session.is_local or not self.is_shared:
+            # With other engines about, one of them may have sent the same parcel after a hello there: then
+            # that it never left here proves nothing.
+            unsent = {(parcel.execution, parcel.job) for parcel in session.mailbox}
         return [
             Ask(
                 execution,
@@ -157,7 +175,8 @@ class Exchanges:
     # --- exchange -----------------------------------------------------------------------------------
     def exchange(self, exchange: Exchange, now: int, reply: Reply) -> list[Item]:
         session = self.dispatch.sessions.get(exchange.incarnation)
-        if session is None:
+        if session is None or session.greeting != exchange.greeting:
+            # Or it was with another engine meanwhile: what it holds now only a new hello can tell.
             reply(None, self._stranger(exchange.incarnation))
             return []
         session.seen_at = now

@@ -93,7 +93,12 @@ class Rounds:
         engine = self._engine
         engine.set_clock(engine.store.now())
         self._next_tick = now + SECOND
-        items = engine.exchanges.expire(now)
+        items: list[Item] = []
+        if silent := engine.exchanges.silent(now):
+            with engine.store.reading() as queries:
+                rows = {row.name: row for row in queries.workers()}
+            for lost in silent:
+                items += engine.exchanges.expire(lost, rows.get(lost.name), now)
         for session in engine.dispatch.sessions.values():
             for loss in overdue(session, now):
                 key = (loss.execution, loss.request.job)

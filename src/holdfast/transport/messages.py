@@ -35,6 +35,8 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     host: str = ""
     pid: int = 0
     holding: list[Holding] = []
+    #: how often this incarnation has said hello, this time included, to whichever engine
+    greeting: int = 1
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -115,6 +117,9 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
     wait: int = 0
     #: no more jobs, please; the worker is going away
     drain: bool = False
+    #: number of the last hello that was answered. An engine that knows another one has not heard what the
+    #: worker holds since it was elsewhere: it asks for a new hello instead of answering
+    greeting: int = 1
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):

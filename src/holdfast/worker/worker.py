@@ -253,7 +253,7 @@ class Worker:
         seen = min(self._outstanding) - 1 if self._outstanding else self._number
         self._number += 1
         number = self._number
-        exchange = Exchange(self.incarnation, number, taken, beats, seen, wait, self._is_draining)
+        exchange = Exchange(self.incarnation, number, taken, beats, seen, wait, self._is_draining, self._greeted)
         self._outstanding.add(number)
         greeted = self._greeted
         tries = 0
@@ -294,6 +294,7 @@ class Worker:
                     socket.gethostname(),
                     os.getpid(),
                     [Holding(*key) for key in sorted(held)],
+                    self._greeted + 1,
                 )
                 try:
                     welcome = await self._link.hello(hello)
