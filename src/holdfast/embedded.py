@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -114,7 +115,11 @@ class Embedded:
         self.service = Service(self.store, self.engine)
         self.worker: Worker | None = None
         if with_worker:
-            name = worker_name or f"{engine_name or 'embedded'}"
+            # On a store of our own the name may be the same in every life: a new one replaces the old. On a
+            # shared one it must be ours alone, or two engines would take turns in declaring each other's dead.
+            name = worker_name or engine_name or "embedded"
+            if self.store.is_shared and not worker_name:
+                name = f"{name}-{socket.gethostname()}-{engine_id[:6]}"
             self.worker = Worker(LocalLink(self.engine), registry, name, slots, queues, processes=processes)
 
     def __enter__(self) -> Self:

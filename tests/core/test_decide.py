@@ -192,6 +192,7 @@ def test_later_success_of_an_idempotent_block_settles_what_was_unknown() -> None
     case.claim()
     case.when(r.FailJob(1, 1, BOOM))
     assert case.state.ledger[1].effect is Effect.UNKNOWN
+    case.now = case.state.jobs[1].due
     case.when(r.ReleaseJob(1, 1))
     case.claim()
     case.when(r.CompleteJob(1, 2))
@@ -204,6 +205,7 @@ def test_polling_again_later_is_not_a_failure() -> None:
     for attempt in range(1, 6):
         case.claim()
         assert kinds(case.when(r.FailJob(1, attempt, BOOM, retry_after=5))) == ["JobRescheduled"]
+        case.now += 5
         case.when(r.ReleaseJob(1, attempt))
     case.claim()
     case.when(r.CompleteJob(1, 6))
@@ -293,6 +295,8 @@ def test_cancel_of_an_ended_execution_is_refused() -> None:
 
 def test_a_timer_fires_once() -> None:
     case = running([("nap", 5), ("job", 0)])
+    assert case.when(r.FireTimer(1)) == [], "not before it is due"
+    case.now += 5
     assert kinds(case.when(r.FireTimer(1))) == ["TimerFired", "LaneAdvanced", "JobScheduled"]
     assert case.when(r.FireTimer(1)) == []
 
@@ -315,7 +319,7 @@ def test_signals_count_once_per_key_and_are_refused_at_the_end() -> None:
 
 
 def test_time_never_runs_backwards_for_an_execution() -> None:
-    case = running([("nap", 5), ("nap", 5)])
+    case = running([("nap", 0), ("nap", 5)])
     case.now = 10
     case.when(r.FireTimer(1))
     assert case.state.at == 1000

@@ -89,8 +89,20 @@ class MemoryQueries:
         rows = [row for row in self._tables.jobs.values() if row.incarnation]
         return copy.deepcopy([row for row in rows if not incarnation or row.incarnation == incarnation])
 
-    def ready(self, limit: int = 1000) -> list[JobRow]:
-        rows = [row for row in self._tables.jobs.values() if not row.incarnation]
+    def worker(self, name: str) -> WorkerRow | None:
+        return copy.deepcopy(self._tables.workers.get(name))
+
+    def departed(self, before: int) -> list[str]:
+        return []
+
+    def orphan_claims(self) -> list[JobRow]:
+        known = {worker.incarnation for worker in self._tables.workers.values()}
+        return copy.deepcopy(
+            [row for row in self._tables.jobs.values() if row.incarnation and row.incarnation not in known]
+        )
+
+    def ready(self, limit: int = 1000, places: Any = None) -> list[JobRow]:
+        rows = [row for row in self._tables.jobs.values() if not row.incarnation and (row.queue, row.block) in places]
         return copy.deepcopy(sorted(rows, key=lambda row: (row.since, row.execution, row.job))[:limit])
 
     def due(self, now: int, limit: int = 500) -> list[AgendaRow]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from holdfast.core import ledger
+from holdfast.core.model import Effect, JobSpec
+from holdfast.engine.dispatch import Session
 from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.items import Item
 from tests.sim.__main__ import run_seed
 from tests.sim.world import FAULTS
 
@@ -34,24 +39,35 @@ def test_one_seed_is_one_world() -> None:
         assert run_seed(seed)[0].trace.digest() == run_seed(seed)[0].trace.digest()
 
 
-def test_it_finds_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answering a copy of an old exchange anew loses the jobs in that answer; seed 79 showed it first."""
-    real = Exchanges.exchange
+def repeats_everything(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(JobSpec, "may_repeat", property(lambda spec: True))
 
-    def forgetful(self: Exchanges, exchange, now, reply):  # type: ignore[no-untyped-def]
-        session = self.dispatch.sessions.get(exchange.incarnation)
-        if session is not None:
-            session.forgotten = 0
-            exchange = type(exchange)(**{**{f: getattr(exchange, f) for f in exchange.__struct_fields__}, "seen": 0})
-            for number in [n for n in session.answers if n < exchange.number]:
-                del session.answers[number]
-        return real(self, exchange, now, reply)
 
-    monkeypatch.setattr(Exchanges, "exchange", forgetful)
+def calls_failures_harmless(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ledger, "effect_of_failure", lambda spec, said: Effect.NONE)
+
+
+def trusts_its_own_mailbox(patch: pytest.MonkeyPatch) -> None:
+    """What never left this engine may have been sent by another one."""
+    real = Exchanges._lose
+
+    def lose(self: Exchanges, session: Session, why: str) -> list[Item]:
+        self.is_shared = False
+        return real(self, session, why)
+
+    patch.setattr(Exchanges, "_lose", lose)
+
+
+@pytest.mark.parametrize(
+    ("plant", "invariant", "first"),
+    [(repeats_everything, "I-16", 0), (calls_failures_harmless, "I-33", 0), (trusts_its_own_mailbox, "I-16", 20_500)],
+)
+def test_it_finds_planted_bugs(plant: Any, invariant: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
 
     def campaign() -> None:
-        for seed in range(400):
+        for seed in range(first, first + 2000):
             run_seed(seed)
 
-    with pytest.raises(AssertionError, match="stuck"):
+    with pytest.raises(AssertionError, match=invariant):
         campaign()

@@ -48,6 +48,10 @@ async def raising(kind: str) -> Any:
             raise NothingDone("not begun")
         case "later":
             raise RetryLater(after=1.5)
+        case "misfit":
+            raise PermanentFailure(17, details=_nested(5000), effect="none")  # type: ignore[arg-type]
+        case "nested":
+            return _nested(5000)
         case "unchanged":
             return Unchanged({"same": True})
         case "exit":
@@ -62,6 +66,44 @@ async def raising(kind: str) -> Any:
             raise ValueError("y" * 10_000)
         case _:
             return _deeper(kind)
+
+
+@block
+async def later(after: Any) -> None:
+    raise RetryLater(float(after) if isinstance(after, str) else after)
+
+
+@block(isolation="process")
+def later_child(after: Any) -> None:
+    raise RetryLater(float(after) if isinstance(after, str) else after)
+
+
+def _nested(depth: int) -> Any:
+    value: Any = ["at the bottom"]
+    for n in range(depth - 1):
+        value = [value] if n % 2 else {"a": value}
+    return value
+
+
+@block
+async def nests(depth: int) -> Any:
+    return _nested(depth)
+
+
+@block(isolation="thread")
+def nests_thread(depth: int) -> Any:
+    return _nested(depth)
+
+
+@block(isolation="process")
+def nests_process(depth: int) -> Any:
+    return _nested(depth)
+
+
+@block
+async def says_half(ctx: Context) -> str:
+    ctx.log("half a pair: \udcff")
+    return "said"
 
 
 def _deeper(kind: str) -> None:
@@ -141,6 +183,17 @@ def waits_process(path: str = "", ignore: bool = False) -> str:
             if not ignore:
                 raise
     return "never"
+
+
+@block
+async def stays_a_while(path: str) -> str:
+    with open(path, "a") as file:  # noqa: ASYNC230
+        file.write("begun\n")
+    try:
+        await asyncio.sleep(30)
+    except asyncio.CancelledError:
+        await asyncio.sleep(0.1)
+    return "old"
 
 
 @block

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.blocks import Registry, trees
+from holdfast.blocks import Failed, Registry, RetryLater, trees
 from holdfast.core.model import Effect, Failure, Level
 from holdfast.transport.messages import Outcome
+from holdfast.worker import outcomes
 from holdfast.worker import runner as runner_module
 from tests.worker import sample
 from tests.worker.support import bench, parcel
@@ -391,3 +392,61 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("block", ["later", "later-child"])
+def test_a_wait_nobody_can_want_is_a_permanent_failure(registry: Registry, block: str) -> None:
+    async def main() -> None:
+        async with bench(registry) as b:
+            for job, after in enumerate(["inf", "-inf", "nan", 1e308, -1, 365 * 86400 + 1, None, [2], 10**15]):
+                outcome = await b.run(parcel(block, {"after": after}, job=job))
+                assert outcome.retry_after is None, after
+                assert outcome.is_permanent
+                assert outcome.effect is Effect.NONE
+                shown = f"{after:g}" if isinstance(after, float) else f"{after}"
+                assert f"RetryLater({shown})" in failure(outcome).message
+                assert "365 days" in failure(outcome).message
+            for job, after in enumerate([0, 0.25, 365 * 86400], 20):
+                outcome = await b.run(parcel(block, {"after": after}, job=job))
+                assert (outcome.retry_after, outcome.failure) == (round(after * 1e6), None)
+
+    run(main())
+
+
+def test_a_number_too_long_to_be_shown_is_a_permanent_failure_too() -> None:
+    outcome = outcomes.raised(parcel("later"), RetryLater(10**5000))
+    assert outcome.is_permanent
+    assert "RetryLater(<int that cannot be shown>)" in failure(outcome).message
+
+
+@pytest.mark.parametrize("block", ["nests", "nests-thread", "nests-process"])
+def test_a_result_nested_too_deeply_is_refused_before_it_is_sent(registry: Registry, block: str) -> None:
+    async def main() -> None:
+        async with bench(registry) as b:
+            assert (await b.run(parcel(block, {"depth": 100}))).failure is None
+            for job, depth in enumerate((101, 150, 5000), 2):
+                outcome = await b.run(parcel(block, {"depth": depth}, job=job))
+                assert outcome.is_permanent
+                assert outcome.value is None
+                assert outcome.effect is None, "it ran: what it did is not known"
+                assert failure(outcome).kind == "result-not-sendable"
+                assert "nested more than 100 levels deep" in failure(outcome).message
+
+    run(main())
+
+
+def test_an_exception_that_cannot_be_told_is_still_a_failure(registry: Registry) -> None:
+    class Odd(Failed):
+        def __init__(self) -> None:
+            """Without the base class: no message, no details."""
+
+    assert failure(outcomes.raised(parcel("raising"), Odd())).type == "Odd"
+    outcome = once(registry, "raising", {"kind": "misfit"})
+    assert outcome.failure is not None
+    assert outcome.value is None
+
+
+def test_a_log_line_with_half_a_surrogate_pair_can_be_sent(registry: Registry) -> None:
+    outcome = once(registry, "says-half")
+    assert outcome.value == "said"
+    assert [line.message for line in outcome.logs] == ["half a pair: ?"]

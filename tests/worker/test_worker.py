@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from holdfast.blocks import Registry
-from holdfast.core.errors import PayloadTooLarge, Unauthenticated, WorkerSuperseded
-from holdfast.core.model import Effect
-from holdfast.transport.messages import Exchange
-from holdfast.worker import Worker
+from holdfast.core.errors import EngineBug, PayloadTooLarge, Unauthenticated, WorkerSuperseded
+from holdfast.core.model import Effect, Failure, LogLine
+from holdfast.transport.messages import Exchange, Outcome
+from holdfast.worker import Worker, outcomes
+from holdfast.worker import worker as worker_module
 from tests.worker import sample
 from tests.worker.support import FakeLink, parcel, unreachable
 
@@ -130,6 +131,88 @@ def test_the_same_parcel_again_is_not_run_again(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("token", ["", "t"])
+def test_a_finished_attempt_is_recognised_whatever_its_token(tmp_path: Path, token: str) -> None:
+    """In the same process attempts have no token; the empty one counts like any other."""
+
+    async def main() -> None:
+        link = FakeLink()
+        file = tmp_path / "witness"
+        given = {"path": str(file), "key": "k"}
+        async with living(link):
+            link.give(parcel("test.witness", given, token=token))
+            await link.outcome(1)
+            for n in range(3):
+                link.give(parcel("test.witness", given, token=token), parcel("test.noop", job=10 + n))
+                await link.outcome(10 + n)
+        assert file.read_text() == "k\n"
+
+    run(main())
+
+
+def test_a_finished_attempt_is_recognised_after_another_token_of_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        link = FakeLink()
+        file = tmp_path / "witness"
+
+        def attempt(token: str) -> Any:
+            return parcel("test.witness", {"path": str(file), "key": token}, token=token)
+
+        async with living(link):
+            for token in ("", "newer"):
+                link.give(attempt(token))
+                await link.outcome(1)
+                del link.accepted[("x1", 1, 1)]
+            link.give(attempt(""), attempt("newer"), parcel("test.noop", job=2))
+            await link.outcome(2)
+            # Nor does a late copy of the old one stop the newest while that runs.
+            link.give(parcel("test.sleep", {"seconds": 0.3, "value": "newest"}, token="newest"))
+            await asyncio.sleep(0.1)
+            link.give(attempt(""))
+            assert (await link.outcome(1)).value == "newest"
+        assert file.read_text() == "\nnewer\n"
+
+    run(main())
+
+
+def test_an_attempt_that_was_superseded_while_it_ran_is_not_begun_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        link = FakeLink()
+        file = tmp_path / "ran"
+        old = parcel("stays-a-while", {"path": str(file)}, token="old")
+        async with living(link):
+            link.give(old)
+            await asyncio.sleep(0.1)
+            link.give(parcel("test.echo", {"value": "new"}, token="new"))
+            assert (await link.outcome(1)).token == "new"
+            link.give(old, parcel("test.noop", job=2))
+            await link.outcome(2)
+            await asyncio.sleep(0.1)
+        assert file.read_text() == "begun\n"
+
+    run(main())
+
+
+def test_finished_attempts_are_remembered_for_two_generations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "RECENT_LIMIT", 4)
+
+    async def main() -> None:
+        link = FakeLink()
+        file = tmp_path / "witness"
+        given = {"path": str(file), "key": "k"}
+        async with living(link):
+            link.give(parcel("test.witness", given, token=""))
+            await link.outcome(1)
+            for n in range(2, 7):
+                link.give(parcel("test.noop", job=n))
+                await link.outcome(n)
+            link.give(parcel("test.witness", given, token=""), parcel("test.noop", job=9))
+            await link.outcome(9)
+        assert file.read_text() == "k\n"
+
+    run(main())
+
+
 def test_a_newer_token_for_a_running_attempt_stops_the_older_one() -> None:
     async def main() -> None:
         link = FakeLink()
@@ -203,6 +286,113 @@ def test_an_outcome_the_engine_will_not_take_becomes_a_failure() -> None:
             assert outcome.is_permanent
             assert outcome.failure is not None
             assert "too much" in outcome.failure.message
+
+    run(main())
+
+
+def test_what_stands_in_for_a_refused_outcome_says_nothing_else() -> None:
+    lines = [LogLine("a line")]
+    asked = Outcome("x1", 1, 1, "t", retry_after=5, logs=lines)
+    stands = outcomes.refused(asked, PayloadTooLarge("too much"))
+    assert (stands.retry_after, stands.value, stands.logs, stands.is_cancelled) == (None, None, [], False)
+    assert stands.is_permanent
+    assert stands.effect is Effect.NONE, "asking to be called again says that nothing was done"
+    assert stands.failure is not None
+    assert (stands.failure.kind, stands.failure.code) == ("result-refused", "HF0701")
+    stopped = Outcome("x1", 1, 1, "t", failure=Failure("cancelled", "x"), effect=Effect.DONE, is_cancelled=True)
+    stands = outcomes.refused(stopped, EngineBug("KeyError"))
+    assert (stands.is_cancelled, stands.effect, stands.token) == (False, Effect.DONE, "t")
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "BACKOFF_LIMIT", 0.01)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_outcome_that_is_a_bug_to_the_engine_stops_no_other() -> None:
+    async def main() -> None:
+        link = FakeLink()
+
+        def refuse(exchange: Exchange) -> None:
+            if any(o.value == "poison" for o in exchange.outcomes):
+                raise EngineBug("KeyError: 'x'")
+
+        link.before = refuse
+        async with living(link):
+            link.give(*(parcel("test.echo", {"value": n if n != 3 else "poison"}, job=n) for n in range(6)))
+            for n in (0, 1, 2, 4, 5):
+                assert (await link.outcome(n)).value == n
+            outcome = await link.outcome(3)
+            assert outcome.is_permanent
+            assert outcome.failure is not None
+            assert (outcome.failure.kind, outcome.failure.code) == ("result-refused", "HF0901")
+            link.give(parcel("add", {"a": 1}, job=7))
+            assert (await link.outcome(7)).value == 2
+        alone = [e for e in link.exchanges if [o.value for o in e.outcomes] == ["poison"]]
+        assert len(alone) == worker_module.BUG_LIMIT, "it may have been a passing one"
+
+    run(main())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_bug_that_passes_costs_nothing() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        left = worker_module.BUG_LIMIT - 1
+
+        def refuse(exchange: Exchange) -> None:
+            nonlocal left
+            if exchange.outcomes and left:
+                left -= 1
+                raise EngineBug("once more")
+
+        link.before = refuse
+        async with living(link):
+            link.give(parcel("add", {"a": 1}), parcel("add", {"a": 2}, job=2))
+            assert [(await link.outcome(n)).value for n in (1, 2)] == [2, 3]
+        assert len({e.number for e in link.exchanges if e.outcomes}) == 1, "the very same exchange"
+
+    run(main())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_outcome_that_is_refused_in_every_form_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        link = FakeLink()
+
+        def refuse(exchange: Exchange) -> None:
+            if any(o.job == 3 for o in exchange.outcomes):
+                raise EngineBug("never")
+
+        link.before = refuse
+        async with living(link) as worker:
+            link.give(*(parcel("test.echo", {"value": n}, job=n) for n in range(1, 6)))
+            for n in (1, 2, 4, 5):
+                assert (await link.outcome(n)).value == n
+            while worker._outbox.has_outcomes or worker._sending:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert ("x1", 3, 1) not in link.accepted
+        assert link.goodbyes == [worker.incarnation], "and it leaves in order"
+
+    run(main())
+    assert "the outcome of job 3 of x1 (attempt 1) was dropped" in caplog.text
+
+
+@pytest.mark.usefixtures("hasty")
+def test_signs_of_life_that_are_refused_take_no_outcome_with_them() -> None:
+    async def main() -> None:
+        link = FakeLink()
+
+        def refuse(exchange: Exchange) -> None:
+            if exchange.beats:
+                raise EngineBug("no beats please")
+
+        link.before = refuse
+        async with living(link):
+            link.give(*(parcel("talks-async", job=n) for n in range(1, 4)))
+            for n in range(1, 4):
+                assert (await link.outcome(n)).failure is None
 
     run(main())
 

@@ -43,7 +43,7 @@ _BOTH = (MSGPACK, JSON)
 
 @routes.add(
     "POST", f"{API}/worker/hello", role=Role.WORKER, body=Hello, accepts=_BOTH, answer=Welcome,
-    refusals=(StoreFull,),
+    refusals=(StaleExchange, WorkerSuperseded, StoreFull),
 )  # fmt: skip
 async def hello(call: Call[Nothing, Hello]) -> Welcome:
     """A worker introduces itself, again after every lost connection if it likes."""

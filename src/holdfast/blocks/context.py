@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from holdfast.core.model import Level, LogLine
 
 from .results import Cancelled
+from .values import encode
 
 #: characters kept of one log message
 MESSAGE_LIMIT = 8192
@@ -76,10 +75,15 @@ class Context:
                 level = _LEVELS[level.lower()]
             except KeyError:
                 raise ValueError(f"unknown log level {level!r}; use one of {', '.join(_LEVELS)}") from None
+        else:
+            level = Level(level)
         if len(self._lines) >= LINES_LIMIT:
             self._dropped += 1
             return
         text = str(message)
+        if not text.isascii():
+            # Half a surrogate pair (a file name, often) is no UTF-8: it could not be sent, and would end the worker.
+            text = text.encode(errors="replace").decode()
         if len(text) > MESSAGE_LIMIT:
             text = text[:MESSAGE_LIMIT] + f"... ({len(text) - MESSAGE_LIMIT} more characters)"
         self._lines.append(LogLine(text, level, self.step, self.job))
@@ -99,8 +103,7 @@ class Context:
 
     def heartbeat(self, details: Any = None) -> None:
         """Show life and have `details` remembered: the next attempt finds them in `ctx.details`."""
-        plain = msgspec.to_builtins(details, str_keys=True)
-        size = len(msgspec.msgpack.encode(plain))
+        plain, size = encode(details)
         if size > DETAILS_LIMIT:
             raise ValueError(f"heartbeat details are {size} bytes encoded; the limit is {DETAILS_LIMIT}")
         self.beaten = plain

@@ -177,15 +177,6 @@ def result_schema(hint: Any) -> dict[str, Any]:
         return {}
 
 
-def encode(value: Any) -> tuple[Any, int]:
-    """A result as plain data, and its encoded size. Raises TypeError, ValueError, … if it cannot be sent."""
-    if value is None or value is True or value is False:
-        return value, 1
-    if type(value) not in _PLAIN:
-        value = msgspec.to_builtins(value, str_keys=True)
-    return value, len(msgspec.msgpack.encode(value))
-
-
 def hints_of(function: Callable[..., Any], names: Mapping[str, Any]) -> dict[str, Any]:
     """Resolved type hints; `names` are the locals around a function that was not declared at module level."""
     try:

@@ -45,12 +45,11 @@ class NothingDone(Failed):
 
 
 class RetryLater(Exception):
-    """Not ready yet: call again after so many seconds. Counts as no failure."""
+    """Not ready yet: call again after so many seconds, at most 365 days. Counts as no failure."""
 
     def __init__(self, after: float = 1.0, message: str = "") -> None:
-        if after < 0:
-            raise ValueError(f"RetryLater: after must not be negative, got {after}")
-        super().__init__(message or f"retry after {after:g} s")
+        # Looked at where it arrives: an error raised here could be mistaken for one of the block's own.
+        super().__init__(message or "retry later")
         self.after = after
 
 

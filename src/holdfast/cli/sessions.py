@@ -59,7 +59,7 @@ class Owner:
         self.unfinished = 0
         private_folder(settings)
         self.embedded: Embedded = open_embedded(
-            settings, self._count, modules=modules, with_worker=with_worker, worker_name=worker_name or "embedded",
+            settings, self._count, modules=modules, with_worker=with_worker, worker_name=worker_name,
             slots=settings["slots"] if slots is None else slots, queues=settings["queues"], registry=registry_of(()),
         )  # fmt: skip
         self.verbs: Verbs = LocalVerbs(self.embedded.service, me())

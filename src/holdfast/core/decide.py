@@ -18,6 +18,8 @@ from .backoff import retry_at
 from .errors import (
     DuplicateExecution,
     ExecutionEnded,
+    PayloadTooLarge,
+    Refused,
     StaleAttempt,
     UnknownExecution,
     UnknownWorkflow,
@@ -43,6 +45,8 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
         return _Transition(state, now, reads).answer(request)
     except p.Missing as missing:
         return p.Need(missing.keys)
+    except p.TooLong as error:
+        raise PayloadTooLarge(str(error)) from None
 
 
 def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> list[e.Event]:
@@ -131,12 +135,12 @@ class _Transition:
                 self._lose(request)
             case r.FireTimer(timer=id):
                 timer = self.state.timers.get(id)
-                if timer is not None and self.state.status in MOVING:
+                if timer is not None and timer.due <= self.now and self.state.status in MOVING:
                     self.events.append(e.TimerFired(id))
                     self.advance(p.TimerEnded(timer.lane, id))
             case r.ReleaseJob(job=id, attempt=attempt):
                 job = self.state.jobs.get(id)
-                if job and job.status is JobStatus.RESCHEDULED and job.attempt == attempt:
+                if job and job.status is JobStatus.RESCHEDULED and job.attempt == attempt and job.due <= self.now:
                     self.events.append(e.JobReleased(id))
             case r.TakeTurn(turn=turn):
                 if self.state.is_turn_open and self.state.turn == turn and self.state.status in MOVING:
@@ -277,13 +281,15 @@ class _Transition:
 
     # --- the workflow's wishes -----------------------------------------------------------------------
     def advance(self, cause: p.Cause, program: p.Program | None = None) -> None:
-        if program is None:
-            program = self.reads.program(self.state.definition)
-            assert program is not None, "the definition of an execution is kept as long as the execution"
         try:
+            program = program or self.reads.program(self.state.definition)
+            assert program is not None, "the definition of an execution is kept as long as the execution"
             commands = program.advance(self.state, cause, self.now, self.reads)
         except p.Missing:
             raise
+        except Refused as refused:
+            # A definition that no longer compiles, after an upgrade: this execution ends, no other suffers.
+            commands = [p.Fail(Failure("program-error", refused.message, code=refused.code))]
         except p.TooLong as error:
             commands = [p.Fail(Failure("value-too-large", str(error), code="HF0701"))]
         except Exception as bug:
@@ -313,8 +319,13 @@ class _Transition:
                     self.events.append(e.TurnTaken(self.state.turn + 1, is_open=True))
                     self.is_turn_open = True
             case p.Complete(output=output):
+                try:
+                    kept = self.reads.keep(self.state.id, output)
+                except p.TooLong as error:
+                    self._obey(p.Fail(Failure("value-too-large", f"the output: {error}", code="HF0701")))
+                    return
                 self._drop_waiting()
-                self.events.append(e.ExecutionCompleted(self.reads.keep(self.state.id, output)))
+                self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
                 self.events.append(e.ErrorRaised(failure, step))
                 self._drop_waiting()
@@ -352,17 +363,16 @@ class _Transition:
 
     def _settle(self) -> None:
         """The verdict, once nothing is in flight."""
-        ledger = dict(self.state.ledger)
-        running = {id for id, job in self.state.jobs.items() if job.status is JobStatus.STARTED}
+        running = self.state.running
         status = self.state.status
+        ended = []
         for event in self.events:
             match event:
                 case e.JobSucceeded() | e.JobFailed() | e.JobCancelled():
-                    running.discard(event.job)
                     job = self.state.jobs.get(event.job)
-                    if job is not None and event.effect is not Effect.NONE:
-                        entry = Entry(job.id, job.step, job.spec, event.attempt, event.effect)
-                        ledgers.record(ledger, entry, self._spec(job))
+                    if job is not None:
+                        running -= job.status is JobStatus.STARTED
+                        ended.append((job, event))
                 case e.ErrorRaised():
                     status = Status.ERROR
                 case e.CancelRequested():
@@ -371,6 +381,11 @@ class _Transition:
                     pass
         if running:
             return
+        ledger = dict(self.state.ledger)
+        for job, event in ended:
+            if event.effect is not Effect.NONE:
+                entry = Entry(job.id, job.step, job.spec, event.attempt, event.effect)
+                ledgers.record(ledger, entry, self._spec(job))
         left = ledgers.residue(ledger)
         if status is Status.CANCELLING:
             self.events.append(e.ExecutionCancelled(left))
@@ -382,5 +397,8 @@ class _Transition:
         return self.state.specs[job.spec]
 
     def _label(self, step: int) -> str:
-        program = self.reads.program(self.state.definition)
+        try:
+            program = self.reads.program(self.state.definition)
+        except Refused:
+            return str(step)
         return program.label(step) if program else str(step)

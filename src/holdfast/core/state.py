@@ -97,6 +97,8 @@ class State(msgspec.Struct):
     at: int = 0
     jobs_done: int = 0
     jobs_total: int = 0
+    #: jobs in a worker's hands
+    running: int = 0
     #: snapshot parts changed since the last snapshot; bookkeeping of the store's, not part of the fold
     dirty: set[str] = set()
 
@@ -130,7 +132,7 @@ def apply(state: State, event: e.Event) -> None:
             state.touch_lane(lane)
             change(state, lane, ops)
         case e.JobSucceeded():
-            job = _job(state, event.job)
+            job = _leave(state, event.job)
             job.status = JobStatus.SUCCEEDED
             job.result = event.result
             state.jobs_done += 1
@@ -143,13 +145,14 @@ def apply(state: State, event: e.Event) -> None:
         case e.JobStarted(job=id, attempt=attempt, worker=worker):
             job = _job(state, id)
             job.status, job.attempt, job.worker, job.started_at = JobStatus.STARTED, attempt, worker, state.at
+            state.running += 1
         case e.JobFailed():
-            job = _job(state, event.job)
+            job = _leave(state, event.job)
             job.status, job.failure = JobStatus.FAILED, event.failure
             state.jobs_done += 1
             _account(state, job, event.attempt, event.effect)
         case e.JobRescheduled():
-            job = _job(state, event.job)
+            job = _leave(state, event.job)
             job.status, job.due, job.worker = JobStatus.RESCHEDULED, event.due, ""
             job.details = event.details
             if event.failure is not None:
@@ -158,12 +161,12 @@ def apply(state: State, event: e.Event) -> None:
                 job.failures += not is_loss
             _account(state, job, event.attempt, event.effect)
         case e.JobReleased(job=id, undelivered=undelivered):
-            job = _job(state, id)
+            job = _leave(state, id)
             job.status, job.worker = JobStatus.SENT, ""
             # An attempt number is never used again, even if its worker never saw it: a token is for ever.
             job.losses += undelivered
         case e.JobCancelled():
-            job = _job(state, event.job)
+            job = _leave(state, event.job)
             job.status = JobStatus.CANCELLED
             state.jobs_done += 1
             _account(state, job, event.attempt, event.effect)
@@ -230,11 +233,20 @@ def _end(state: State, status: Status, residue: tuple[int, ...]) -> None:
     for job in state.jobs:
         state.touch_job(job)
     state.lanes, state.jobs, state.timers = {}, {}, {}
+    state.running = 0
 
 
 def _job(state: State, id: int) -> Job:
     state.touch_job(id)
     return state.jobs[id]
+
+
+def _leave(state: State, id: int) -> Job:
+    """The job is no longer in a worker's hands, if it was."""
+    job = _job(state, id)
+    if job.status is JobStatus.STARTED:
+        state.running -= 1
+    return job
 
 
 def _account(state: State, job: Job, attempt: int, effect: Effect) -> None:

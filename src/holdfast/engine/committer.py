@@ -20,6 +20,11 @@ from .reads import TurnReads
 from .turn import Cached, Turn, Wish
 
 
+class Broken(BaseException):
+    """A bug after the commit: what is in memory can no longer be trusted, so the engine must stop. Nothing is
+    lost; whoever starts next reads what was committed."""
+
+
 class Counters:
     """What /metrics shows about committing."""
 
@@ -65,10 +70,15 @@ class Committer:
         except BaseException:
             turn.undo()
             raise
-        turn.settle()
+        try:
+            turn.settle()
+        except Exception as bug:
+            raise Broken("memory could not be made to agree with a commit") from bug
         return turn
 
     def remember(self, id: str, cached: Cached) -> None:
+        """Least recently used goes first. Only between turns: a turn pins what it works on."""
         self.cache[id] = cached
+        self.cache.move_to_end(id)
         if len(self.cache) > self.cache_size:
             self.cache.popitem(last=False)

@@ -55,7 +55,9 @@ class Session:
         "mailbox", "name", "planned", "queues", "refused", "saved_at", "seen_at", "slots", "waiter",
     )  # fmt: skip
 
-    def __init__(self, name: str, incarnation: str, slots: int, queues: Iterable[str], blocks: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, incarnation: str, slots: int, queues: Iterable[str] = (), blocks: Iterable[str] = ()
+    ) -> None:
         self.name = name
         self.incarnation = incarnation
         self.slots = slots
@@ -91,7 +93,10 @@ class Session:
         self.mailbox, self.cancels, self.refused = [], [], []
         self.answers[number] = answer
         while len(self.answers) > KEPT_ANSWERS:
-            del self.answers[next(iter(self.answers))]
+            # Nobody has said that it arrived. What was in it is said again; the worker knows what it has seen.
+            oldest = self.answers.pop(next(iter(self.answers)))
+            self.mailbox += oldest.jobs
+            self.cancels += oldest.cancels
         return answer
 
     def has_news(self) -> bool:
@@ -130,6 +135,10 @@ class Dispatch:
                     self._offering.setdefault((queue, block), []).append(session)
         # Whoever just came may offer what the queue in memory was not loaded for.
         self.is_stale = True
+
+    def places(self) -> list[tuple[str, str]]:
+        """Queues and blocks somebody here has room for."""
+        return [place for place, sessions in self._offering.items() if any(s.free > 0 for s in sessions)]
 
     def offers(self, queue: str, block: str) -> bool:
         return (queue, block) in self._offering
@@ -180,6 +189,17 @@ class Dispatch:
         for place in empty:
             del self.ready[place]
         return matched
+
+    def shift(self, delta: int) -> None:
+        """The clock was set: what is measured from or to a moment in memory moves along."""
+        for session in self.sessions.values():
+            session.seen_at += delta
+            session.saved_at += delta
+            if session.waiter is not None:
+                session.waiter.until += delta
+            for held in session.held.values():
+                held.since += delta
+                held.deadline += delta
 
     def reset_ready(self) -> None:
         self.ready.clear()

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from hashlib import blake2b
@@ -21,9 +21,17 @@ from typing import Any
 from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, TooBusy
 from holdfast.core.ids import make_id
-from holdfast.core.model import Actor
+from holdfast.core.model import Actor, Failure
 from holdfast.core.program import Program
-from holdfast.core.requests import CancelExecution, ClaimJob, Request, SendSignal, StartExecution
+from holdfast.core.requests import (
+    CancelExecution,
+    ClaimJob,
+    CompleteJob,
+    FailJob,
+    Request,
+    SendSignal,
+    StartExecution,
+)
 from holdfast.store.port import CommitUnknown, Store
 from holdfast.store.records import Batch, Header, TokenRow
 from holdfast.transport.messages import Exchange, Hello
@@ -44,6 +52,27 @@ MAX_TRIES = 20
 Watcher = Callable[[Header | None], None]
 
 
+class Call:
+    """A worker's message on its way into the engine's thread."""
+
+    __slots__ = ("reply", "work")
+
+    def __init__(self, reply: Reply, work: Callable[[], list[Item]]) -> None:
+        self.reply = reply
+        self.work = work
+
+    def __call__(self) -> list[Item]:
+        """Whoever asked hears of it when the asking itself fails."""
+        try:
+            return self.work()
+        except Refused as refused:
+            self.reply(None, refused)
+        except Exception as bug:
+            log.error("a worker's message was refused because of a bug", exc_info=bug)
+            self.reply(None, EngineBug(f"{type(bug).__name__}: {bug}"))
+        return []
+
+
 def new_execution_id() -> str:
     return make_id(time.time_ns() // 1_000_000, os.urandom(10))
 
@@ -61,12 +90,16 @@ class Engine:
         beat: float = 10.0,
         stuck_after: float = 720.0,
         max_pending: int = 20_000,
+        max_bytes: int = 256 << 20,
     ) -> None:
         self.store = store
         self.id = id or os.urandom(6).hex()
         self.name = name or f"engine-{self.id[:6]}"
         self._key = key
         self.max_pending = max_pending
+        self.max_bytes = max_bytes
+        #: bytes of long values on their way to the engine's thread
+        self._queued = 0
         self.dispatch = Dispatch()
         self.agenda = Agenda()
         self.committer = Committer(
@@ -80,7 +113,7 @@ class Engine:
             self.dispatch, engine=self.id, lease=int(lease * 1e6), beat=int(beat * 1e6), is_shared=store.is_shared
         )
         self.rounds = Rounds(self)
-        self._queue: SimpleQueue[Callable[[], list[Item]] | Item] = SimpleQueue()
+        self._queue: SimpleQueue[Call | Callable[[], list[Item]] | Item] = SimpleQueue()
         self._inbox = Inbox()
         self._watchers: dict[str, list[Watcher]] = {}
         self._watch_lock = threading.Lock()
@@ -134,13 +167,13 @@ class Engine:
         if key:
             ask.key = key
             ask.content = blake2b(pack((workflow, digest, input, labels or {})), digest_size=16).digest()
-        self._queue.put(ask)
+        self._put(ask)
 
     def signal(self, execution: str, name: str, value: Any, actor: Actor, reply: Reply, key: str = "") -> None:
         self._admit()
         ask = Ask(execution, _PLACEHOLDER, reply)
         ask.request = SendSignal(name, spill(ask, value), key, actor)
-        self._queue.put(ask)
+        self._put(ask)
 
     def cancel(self, execution: str, reason: str, actor: Actor, reply: Reply) -> None:
         self.ask(execution, CancelExecution(reason, actor), reply)
@@ -160,31 +193,32 @@ class Engine:
         self._queue.put(Put(Batch(tokens=tokens), reply))
 
     def hello(self, hello: Hello, reply: Reply, *, is_local: bool = False) -> None:
-        self._queue.put(lambda: self._answering(reply, lambda: self.rounds.hello(hello, is_local, reply)))
+        self._queue.put(Call(reply, lambda: self.rounds.hello(hello, is_local, reply)))
 
     def exchange(self, exchange: Exchange, reply: Reply) -> None:
         """Never refused for being busy: it brings results, and results make room."""
-        self._queue.put(lambda: self._answering(reply, lambda: self.exchanges.exchange(exchange, self.clock(), reply)))
+        self._queue.put(Call(reply, lambda: self.exchanges.exchange(exchange, self.clock(), reply)))
 
     def goodbye(self, incarnation: str, reply: Reply) -> None:
-        self._queue.put(lambda: self.exchanges.goodbye(incarnation, self.clock(), reply))
+        self._queue.put(Call(reply, lambda: self.exchanges.goodbye(incarnation, self.clock(), reply)))
 
-    def _answering(self, reply: Reply, work: Callable[[], list[Item]]) -> list[Item]:
-        """Whoever asked hears of it when the asking itself fails."""
-        try:
-            return work()
-        except Refused as refused:
-            reply(None, refused)
-        except Exception as bug:
-            log.error("a worker's message was refused because of a bug", exc_info=bug)
-            reply(None, EngineBug(f"{type(bug).__name__}: {bug}"))
-        return []
+    def add(self, items: Iterable[Item]) -> None:
+        """What the engine asks of itself; only from its own thread."""
+        self._inbox.extend(items)
 
     def _admit(self) -> None:
         if self._is_stopping or self._fatal is not None:
             raise ShuttingDown("the engine is shutting down; try again shortly")
         if self.pending >= self.max_pending:
             raise TooBusy(f"{self.pending} requests wait already; try again in a second")
+        if self._inbox.size + self._queued >= self.max_bytes:
+            raise TooBusy(f"more than {self.max_bytes >> 20} MiB wait already; try again in a second")
+
+    def _put(self, ask: Ask) -> None:
+        ask.size = len(ask.definition) + sum(map(len, ask.blobs.values()))
+        # An estimate is enough: threads may lose an addition to each other, never the order of magnitude.
+        self._queued += ask.size
+        self._queue.put(ask)
 
     # --- watching -----------------------------------------------------------------------------------
     def watch(self, execution: str, watcher: Watcher) -> Callable[[], None]:
@@ -227,7 +261,14 @@ class Engine:
         return time.monotonic_ns() // 1000 + self._offset
 
     def set_clock(self, now: int) -> None:
-        self._offset = now - time.monotonic_ns() // 1000
+        """What the store's clock says. If it was set, forwards or backwards, everything in memory that is
+        measured in time moves along: a lease is a duration, not a moment."""
+        offset = now - time.monotonic_ns() // 1000
+        delta, self._offset = offset - self._offset, offset
+        if abs(delta) > 2_000_000:
+            log.warning("the clock was set by %+.1f s", delta / 1e6)
+            self.dispatch.shift(delta)
+            self.rounds.shift(delta)
 
     # --- the thread ---------------------------------------------------------------------------------
     def _run(self) -> None:
@@ -246,7 +287,7 @@ class Engine:
 
     def step(self) -> None:
         """What is due, what can be claimed, what was asked: one commit, then the answers."""
-        self._inbox.extend(self._guarded(self.rounds.due) or ())
+        self._guarded(self.rounds.due)
         self._inbox.extend(self._claims())
         items = self._inbox.take()
         if items:
@@ -254,12 +295,14 @@ class Engine:
         self.exchanges.flush(self.clock())
 
     def _refuse_rest(self) -> None:
+        while len(self._inbox):
+            self._reject(self._inbox.take(), ShuttingDown("the engine has stopped"))
         while True:
             try:
                 thing = self._queue.get_nowait()
             except Empty:
                 return
-            if not callable(thing):
+            if isinstance(thing, Call) or not callable(thing):
                 thing.reply(None, ShuttingDown("the engine has stopped"))
 
     def _rest(self, seconds: float) -> None:
@@ -272,6 +315,7 @@ class Engine:
             return work()
         except Refused as refused:
             log.warning("store: %s", refused)
+            self.rounds.troubled()
             self._rest(0.2)
             return None
 
@@ -284,6 +328,7 @@ class Engine:
                     self._inbox.extend(self._guarded(thing) or ())
                 else:
                     self._inbox.extend((thing,))
+                    self._queued = max(0, self._queued - thing.size) if isinstance(thing, Ask) else self._queued
                 if len(self._inbox) >= self.max_pending:
                     return
                 thing = self._queue.get_nowait()
@@ -292,7 +337,7 @@ class Engine:
 
     def _claims(self) -> list[Item]:
         """Claims for jobs that waited: they ride with what is being committed anyway."""
-        if self.dispatch.is_stale:
+        if self.dispatch.is_stale or self.rounds.is_more_ready():
             self._guarded(self.rounds.reload)
         claims: list[Item] = []
         for (execution, job), session in self.dispatch.match():
@@ -315,9 +360,14 @@ class Engine:
                 # No retry loop: for a second everything is refused at once, then one batch may try.
                 self._full, self._full_until = refused, time.monotonic() + 1.0
             log.warning("commit refused: %s", refused)
-            self._reject(items, refused)
             if isinstance(refused, StoreUnavailable):
+                # What the engine asks of itself nobody would ask again.
+                own = [item for item in items if isinstance(item, Ask) and item.is_own]
+                items = [item for item in items if not (isinstance(item, Ask) and item.is_own)]
+                self._inbox.put_back(own)
+                self.rounds.troubled()
                 self._rest(0.1)
+            self._reject(items, refused)
         except Exception as bug:
             self._isolate(items, bug)
         else:
@@ -352,6 +402,14 @@ class Engine:
         committed, so halve until it is alone."""
         if len(items) == 1:
             log.error("a request was refused because of a bug", exc_info=bug)
+            item = items[0]
+            if isinstance(item, Ask) and item.tries >= 0 and isinstance(item.request, CompleteJob | FailJob):
+                # A job whose outcome cannot be recorded must not hang: that it failed, and why, can be.
+                failure = Failure("engine-error", f"{type(bug).__name__}: {bug}"[:500], EngineBug.code)
+                item.request = FailJob(item.request.job, item.request.attempt, failure, is_permanent=True)
+                item.blobs, item.tries = {}, -1
+                self._turn([item])
+                return
             self._reject(items, EngineBug(f"{type(bug).__name__}: {bug}"))
             return
         middle = len(items) // 2

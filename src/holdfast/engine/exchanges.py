@@ -6,7 +6,7 @@ through callbacks. A refusal of one outcome never stops the others of the same e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,13 +16,15 @@ from holdfast.core.model import Failure
 from holdfast.core.requests import CompleteJob, FailJob, LoseJob
 from holdfast.core.rows import JobRow
 from holdfast.store.records import Batch, WorkerRow
-from holdfast.transport.messages import Answer, Exchange, Hello, Outcome, Welcome
+from holdfast.transport.messages import Answer, CancelNotice, Exchange, Hello, Outcome, Welcome
 
 from .dispatch import Dispatch, Held, JobKey, Session, Waiter
 from .items import Ask, Item, KeepLogs, Put, Reply, ResendJob, spill
 
 #: Refusals a worker cannot do anything about: the outcome is done with. Others make it ask again.
-_FINAL = ("HF02", "HF03", "HF04")
+_FINAL = ("HF02", "HF03", "HF04", "HF09")
+#: Longest time a block may ask to be left alone, µs.
+LONGEST_PAUSE = 366 * 24 * 3600 * 1_000_000
 #: Longest failure kept whole, encoded.
 FAILURE_LIMIT = 16 * 1024
 _PLACEHOLDER = LoseJob(0, 0, "", "")
@@ -61,10 +63,12 @@ class Exchanges:
         is_local: bool,
         before: WorkerRow | None,
         claims: Sequence[JobRow],
+        stopping: Container[str],
         reply: Reply,
     ) -> list[Item]:
         """`before` is the stored row of that name, `claims` what this incarnation has claimed according
-        to the store. What an older incarnation had claimed is given up by the caller, who can read it."""
+        to the store, `stopping` the executions that somebody asked to stop. What an older incarnation had
+        claimed is given up by the caller, who can read it."""
         known = self.dispatch.sessions.get(hello.incarnation)
         if known is not None and hello.greeting < known.greeting:
             reply(None, StaleExchange(f"hello {hello.greeting} of {hello.name} is older than {known.greeting}"))
@@ -74,10 +78,10 @@ class Exchanges:
             if older.incarnation != hello.incarnation:
                 self._supersede(older.incarnation, hello.name)
                 items += self._lose(older, f"worker {hello.name} was restarted")
-                self.dispatch.detach(older.incarnation)
+                self._close(older)
         if before is not None and before.incarnation != hello.incarnation:
             self._supersede(before.incarnation, hello.name)
-        items += self._attach(hello, now, is_local, claims)
+        items += self._attach(hello, now, is_local, claims, stopping)
         session = self.dispatch.sessions[hello.incarnation]
         welcome = Welcome(self.lease, self.beat)
         rows = Batch(workers=[self.row(session, now, hello)], blocks=list(hello.blocks))
@@ -89,22 +93,28 @@ class Exchanges:
         if len(self._superseded) > 1000:
             del self._superseded[next(iter(self._superseded))]
 
-    def _attach(self, hello: Hello, now: int, is_local: bool, claims: Sequence[JobRow]) -> list[Item]:
-        session = Session(
-            hello.name, hello.incarnation, hello.slots, hello.queues, [block.name for block in hello.blocks]
-        )
-        session.greeting = hello.greeting
+    def _attach(
+        self, hello: Hello, now: int, is_local: bool, claims: Sequence[JobRow], stopping: Container[str]
+    ) -> list[Item]:
+        """A session, or the same one renewed: outcomes and claims that are under way keep counting on it."""
+        session = self.dispatch.sessions.get(hello.incarnation)
+        if session is None:
+            session = Session(hello.name, hello.incarnation, hello.slots)
+        session.slots, session.queues = hello.slots, frozenset(hello.queues)
+        session.blocks = frozenset(block.name for block in hello.blocks)
+        session.greeting, session.is_draining = hello.greeting, False
         session.is_local, session.engine = is_local, self.engine if is_local else ""
         session.lease, session.seen_at, session.saved_at = self.lease, now, now
-        before = self.dispatch.sessions.get(hello.incarnation)
-        if before is not None:
-            session.planned, session.answers = before.planned, before.answers
-            session.forgotten = before.forgotten
+        session.mailbox, session.held = [], {}
         holding = {(h.execution, h.job): h.attempt for h in hello.holding}
         items: list[Item] = []
         for row in claims:
             key = (row.execution, row.job)
-            session.held[key] = Held(row.attempt, row.since, row.timeout, now + self.lease * 24)
+            held = session.held[key] = Held(row.attempt, row.since, row.timeout, now + self.lease * 24)
+            if row.execution in stopping:
+                # The notice may have been lost with the engine that sent it.
+                held.is_told = True
+                session.cancels.append(CancelNotice(row.execution, row.job, row.attempt))
             if holding.get(key) != row.attempt:
                 # Claimed, but the answer that carried it was lost: the same parcel again.
                 resend = Ask(row.execution, ResendJob(row.job, row.attempt))
@@ -122,6 +132,14 @@ class Exchanges:
             session.name, session.incarnation, session.engine, host, pid, session.slots,
             sorted(session.queues), sorted(session.blocks), registered_at, now, session.lease, state,
         )  # fmt: skip
+
+    def yield_to(self, session: Session, row: WorkerRow) -> None:
+        """Another engine has a newer incarnation under that name; it has given up what this one held."""
+        self._supersede(session.incarnation, row.name)
+        self._close(session)
+
+    def registered_at(self, session: Session) -> int:
+        return self._hosts.get(session.incarnation, ("", 0, 0))[2]
 
     def goodbye(self, incarnation: str, now: int, reply: Reply) -> list[Item]:
         session = self.dispatch.sessions.get(incarnation)
@@ -195,16 +213,18 @@ class Exchanges:
             session.is_draining = True
         items: list[Item] = []
         for beat in exchange.beats:
+            held = session.held.get((beat.execution, beat.job))
+            if held is None or held.attempt != beat.attempt:
+                # Nobody speaks for an attempt that is not in its hands.
+                continue
             if beat.logs:
                 items.append(Ask(beat.execution, KeepLogs(tuple(beat.logs))))
-            held = session.held.get((beat.execution, beat.job))
-            if held is not None and held.attempt == beat.attempt:
-                if beat.details is not None and beat.details != held.details:
-                    said = (beat.execution, beat.job, beat.attempt, pack(beat.details))
-                    items.append(Put(Batch(beats=[said])))
-                held.details = beat.details
-                if not held.timeout:
-                    held.deadline = max(held.deadline, now + self.lease * 24)
+            if beat.details is not None and beat.details != held.details:
+                said = (beat.execution, beat.job, beat.attempt, pack(beat.details))
+                items.append(Put(Batch(beats=[said])))
+            held.details = beat.details
+            if not held.timeout:
+                held.deadline = max(held.deadline, now + self.lease * 24)
         if now - session.saved_at >= self.beat:
             items.append(
                 Put(Batch(workers=[self.row(session, now, state="draining" if session.is_draining else "online")]))
@@ -218,8 +238,11 @@ class Exchanges:
             # The same exchange again while it is being committed: whoever asks last gets the answer.
             bundle.reply = reply
             return items
-        bundle = self._open[place] = _Bundle(self, session, exchange.number, len(exchange.outcomes), reply)
+        bundle = _Bundle(self, session, exchange.number, len(exchange.outcomes), reply)
         items += [self._outcome(session, outcome, bundle) for outcome in exchange.outcomes]
+        # Counted as free from now on, so that the next jobs can ride in the same commit.
+        session.planned -= len(bundle.freed)
+        self._open[place] = bundle
         return items
 
     def _stranger(self, incarnation: str) -> Refused:
@@ -229,11 +252,14 @@ class Exchanges:
         return UnknownWorker(f"no worker with incarnation {incarnation} is registered here; say hello again")
 
     def _poll(self, session: Session, exchange: Exchange, now: int, reply: Reply) -> None:
+        if not exchange.wait:
+            reply(session.take_answer(exchange.number), None)
+            return
         if session.waiter is not None:
             # One poll at a time: the older one is answered with nothing.
             session.waiter.answer(Answer(session.waiter.number))
             session.waiter = None
-        if session.has_news() or not exchange.wait:
+        if session.has_news():
             reply(session.take_answer(exchange.number), None)
         else:
             session.waiter = Waiter(exchange.number, now + exchange.wait, lambda answer: reply(answer, None))
@@ -246,24 +272,24 @@ class Exchanges:
         key = (outcome.execution, outcome.job)
         held = session.held.get(key)
         if held is not None and held.attempt == outcome.attempt:
-            # Counted as free from now on, so that the next job can ride in the same commit.
-            session.planned -= 1
-            bundle.freed.append(key)
+            bundle.freed.append((key, outcome.attempt))
         details = held.details if held is not None else None
         logs = tuple(outcome.logs)
         if outcome.failure is None and outcome.retry_after is None:
             try:
                 result = spill(ask, outcome.value)
-            except PayloadTooLarge as refused:
-                failure = Failure("result-too-large", refused.message, refused.code)
+            except Refused as refused:
+                kind = "result-too-large" if isinstance(refused, PayloadTooLarge) else "result-not-sendable"
+                failure = Failure(kind, refused.message, refused.code)
                 ask.request = FailJob(outcome.job, outcome.attempt, failure, outcome.effect, True, logs=logs)
                 return ask
+            ask.size = sum(map(len, ask.blobs.values()))
             ask.request = CompleteJob(outcome.job, outcome.attempt, result, outcome.effect, logs)
             return ask
         failure = _storable(outcome.failure or Failure("retry-later", "asked to be tried again later"))
         ask.request = FailJob(
             outcome.job, outcome.attempt, failure, outcome.effect, outcome.is_permanent, outcome.is_cancelled,
-            outcome.retry_after, details, logs,
+            None if outcome.retry_after is None else max(0, min(outcome.retry_after, LONGEST_PAUSE)), details, logs,
         )  # fmt: skip
         return ask
 
@@ -276,8 +302,10 @@ class Exchanges:
             # Not saved as an answer: the worker asks again under the same number.
             bundle.reply(None, bundle.error)
             return
-        for key in bundle.freed:
-            session.held.pop(key, None)
+        for key, attempt in bundle.freed:
+            held = session.held.get(key)
+            if held is not None and held.attempt == attempt:
+                del session.held[key]
         session.refused += bundle.refused
         self._answers.append(bundle)
 
@@ -307,7 +335,7 @@ class _Bundle:
         self.number = number
         self.left = left
         self.reply = reply
-        self.freed: list[JobKey] = []
+        self.freed: list[tuple[JobKey, int]] = []
         self.refused: list[tuple[str, int, int, str]] = []
         self.error: Exception | None = None
 

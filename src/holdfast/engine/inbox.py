@@ -14,16 +14,27 @@ MAX_BYTES = 1 << 20
 class Inbox:
     def __init__(self) -> None:
         self._waiting: deque[Item] = deque()
+        self._size = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def size(self) -> int:
+        """Bytes of long values that wait."""
+        return self._size
+
     def extend(self, items: Iterable[Item]) -> None:
-        self._waiting.extend(items)
+        for item in items:
+            self._waiting.append(item)
+            if isinstance(item, Ask):
+                self._size += item.size
 
     def put_back(self, items: Iterable[Item]) -> None:
         """In front, in their old order."""
-        self._waiting.extendleft(reversed(list(items)))
+        back = list(items)
+        self._waiting.extendleft(reversed(back))
+        self._size += sum(item.size for item in back if isinstance(item, Ask))
 
     def take(self) -> list[Item]:
         waiting = self._waiting
@@ -32,7 +43,9 @@ class Inbox:
             waiting.clear()
         else:
             taken = self._round_robin()
-        return self._bounded(taken)
+        taken = self._bounded(taken)
+        self._size -= sum(item.size for item in taken if isinstance(item, Ask))
+        return taken
 
     def _round_robin(self) -> list[Item]:
         """One item per execution in turn, oldest first, until the commit is full. Items of one execution
@@ -59,9 +72,9 @@ class Inbox:
         """Stop before the commit grows beyond MAX_BYTES of long values; at least one item goes."""
         size = 0
         for index, item in enumerate(taken):
-            if isinstance(item, Ask) and item.blobs:
-                size += sum(map(len, item.blobs.values()))
+            if isinstance(item, Ask) and item.size:
+                size += item.size
                 if size > MAX_BYTES and index:
-                    self.put_back(taken[index:])
+                    self._waiting.extendleft(reversed(taken[index:]))
                     return taken[:index]
         return taken

@@ -14,6 +14,8 @@ from holdfast.core.program import Program
 from holdfast.core.requests import Request
 from holdfast.store.records import Batch
 
+#: Levels of lists and maps within each other that a value may have.
+DEPTH_LIMIT = 100
 #: Called once: with a value, or with the reason why not.
 Reply = Callable[[Any, Exception | None], None]
 
@@ -39,8 +41,8 @@ class Ask:
     """A request to one execution."""
 
     __slots__ = (
-        "blobs", "content", "definition", "execution", "key", "program", "reply", "request", "session", "token",
-        "tries",
+        "blobs", "content", "definition", "execution", "key", "program", "reply", "request", "session", "size",
+        "token", "tries",
     )  # fmt: skip
 
     def __init__(self, execution: str, request: Request | ResendJob | KeepLogs, reply: Reply = silent) -> None:
@@ -60,6 +62,29 @@ class Ask:
         self.definition = b""
         self.program: Program | None = None
         self.tries = 0
+        #: bytes of long values that came with it
+        self.size = 0
+
+    @property
+    def is_own(self) -> bool:
+        """The engine asks it of itself: nobody waits for the answer, and nobody would ask again."""
+        return self.reply is silent
+
+
+def is_deeper(value: Any, limit: int) -> bool:
+    """Lists and maps within each other beyond `limit`: nobody could show them any more."""
+    level = [value]
+    for _ in range(limit + 1):
+        level = [
+            item
+            for holder in level
+            if type(holder) in (list, dict, tuple)
+            for item in (holder.values() if type(holder) is dict else holder)
+            if type(item) in (list, dict, tuple)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def spill(ask: Ask, value: Any) -> Any:
@@ -70,6 +95,8 @@ def spill(ask: Ask, value: Any) -> Any:
         data = pack(value)
     except (NotImplementedError, TypeError, UnicodeEncodeError, OverflowError, RecursionError) as error:
         raise InvalidRequest(f"a value cannot be stored: {error}") from error
+    if is_deeper(value, DEPTH_LIMIT):
+        raise InvalidRequest(f"a value is nested more than {DEPTH_LIMIT} levels deep")
     if len(data) <= INLINE_LIMIT:
         return value
     if len(data) > PAYLOAD_LIMIT:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.codec import pack, unpack
+from holdfast.core.errors import Refused
 from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, BlockOffer, blob_digest
 from holdfast.core.program import (
     BlobKey,
@@ -48,8 +49,12 @@ class TurnReads:
             if isinstance(key, DefinitionKey):
                 if row is None:
                     self.rows[key] = None
-                else:
+                    continue
+                try:
                     self.adopt(key.digest, self._compile(row))
+                except Refused as refused:
+                    # Kept as this key's answer: only those who need it are refused, not the whole turn.
+                    self.rows[key] = refused
             elif isinstance(key, BlockKey):
                 self._offers[key.name] = row
             else:
@@ -75,9 +80,10 @@ class TurnReads:
         program = self._programs.get(digest)
         if program is None:
             key = DefinitionKey(digest)
-            if key in self.rows:
-                return None
-            raise Missing(key)
+            if key not in self.rows:
+                raise Missing(key)
+            if self.rows[key] is not None:
+                raise self.rows[key]
         return program
 
     def block(self, name: str) -> BlockOffer | None:

@@ -23,64 +23,53 @@ class Loss(msgspec.Struct, frozen=True):
     request: LoseJob
 
 
-class Verdict(msgspec.Struct):
-    losses: list[Loss] = []
-    #: rows to mark offline
-    offline: list[WorkerRow] = []
-    engines_gone: list[str] = []
+def lost(row: JobRow, why: str) -> Loss:
+    return Loss(row.execution, LoseJob(row.job, row.attempt, "worker-lost", why))
 
 
-def dead_engines(engines: Iterable[EngineRow], living: list[str] | None, own: str) -> list[str]:
-    """Engines whose process is certainly gone. Without certainty nobody is dead."""
-    if living is None:
-        return []
-    alive = {own, *living}
-    return [engine.id for engine in engines if engine.id not in alive]
+class Missed:
+    """Engines that were not seen alive, and since when. One look proves nothing: a connection may just be
+    being made again. Certain is who was missing in every look for a while."""
+
+    #: µs
+    PATIENCE = 3_000_000
+
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
+
+    def look(self, engines: Iterable[EngineRow], living: list[str] | None, own: str, now: int) -> list[str]:
+        """Engines that are certainly dead."""
+        if living is None:
+            self._since.clear()
+            return []
+        alive = {own, *living}
+        missing = [engine.id for engine in engines if engine.id not in alive]
+        self._since = {id: self._since.get(id, now) for id in missing}
+        return [id for id, since in self._since.items() if now - since >= self.PATIENCE]
+
+    def forget(self) -> None:
+        """The store was away: nobody could be seen."""
+        self._since.clear()
 
 
-def reap(
-    now: int,
-    workers: Iterable[WorkerRow],
-    claims: Iterable[JobRow],
-    sessions: Mapping[str, Session],
-    dead: Iterable[str],
-    since: int,
-    orphans_after: int,
-) -> Verdict:
-    """`since`: when this engine began to look; before that nobody could reach it, so silence is counted
-    from there. Claims whose worker has no row at all are given up once `orphans_after` is past."""
-    verdict = Verdict(engines_gone=list(dead))
-    gone_engines = set(verdict.engines_gone)
-    alive: dict[str, WorkerRow] = {}
-    given_up: dict[str, str] = {}
+def given_up(
+    now: int, workers: Iterable[WorkerRow], sessions: Mapping[str, Session], dead: Iterable[str], since: int
+) -> list[tuple[WorkerRow, str]]:
+    """Workers nobody should wait for, and why. `since`: when this engine began to look; before that nobody
+    could reach it, so silence is counted from there."""
+    gone_engines = set(dead)
+    found = []
     for worker in workers:
-        why = ""
         if worker.incarnation in sessions:
-            pass
-        elif worker.engine and worker.engine in gone_engines:
-            why = f"worker {worker.name} went down with its engine"
-        elif worker.state == "offline":
-            why = f"worker {worker.name} left"
-        elif max(worker.seen_at, since) + worker.lease < now:
-            why = f"worker {worker.name} has been silent for {(now - worker.seen_at) // 1_000_000} s"
-        if why:
-            given_up[worker.incarnation] = why
-            if worker.state != "offline":
-                worker.state = "offline"
-                verdict.offline.append(worker)
-        else:
-            alive[worker.incarnation] = worker
-    for claim in claims:
-        if claim.incarnation in alive or claim.incarnation in sessions:
             continue
-        why = given_up.get(claim.incarnation, "")
-        if not why:
-            # A newer incarnation took the row of this one's worker.
-            if orphans_after + 2_000_000 > now:
-                continue
-            why = "its worker was replaced by a newer incarnation"
-        verdict.losses.append(Loss(claim.execution, LoseJob(claim.job, claim.attempt, "worker-lost", why)))
-    return verdict
+        if worker.engine and worker.engine in gone_engines:
+            found.append((worker, f"worker {worker.name} went down with its engine"))
+        elif worker.state == "offline":
+            found.append((worker, f"worker {worker.name} left"))
+        elif max(worker.seen_at, since) + worker.lease < now:
+            silence = (now - worker.seen_at) // 1_000_000
+            found.append((worker, f"worker {worker.name} has been silent for {silence} s"))
+    return found
 
 
 def overdue(session: Session, now: int) -> list[Loss]:

@@ -1,7 +1,7 @@
 """The engine's rounds: what it looks after by itself — the agenda, leases, dead engines, the queue.
 
-Everything here runs in the engine's thread, reads committed rows and returns items; what is true is
-decided when they are committed, so a round that comes twice or late does no harm.
+Everything here runs in the engine's thread, reads committed rows and puts items into the inbox as they are
+made; what is true is decided when they are committed, so a round that comes twice or late does no harm.
 """
 
 from __future__ import annotations
@@ -12,25 +12,29 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.requests import LoseJob
-from holdfast.core.rows import JobRow
+from holdfast.core.rows import AgendaRow, JobRow
 from holdfast.store.queries import Queries
-from holdfast.store.records import Batch, EngineRow, WorkerRow
+from holdfast.store.records import Batch, EngineRow
 from holdfast.transport.messages import CancelNotice, Hello
 
 from .agenda import HORIZON
 from .dispatch import Held, JobKey, Session
 from .items import Ask, Item, Put, Reply, ResendJob
-from .reaper import Loss, dead_engines, overdue, reap
+from .reaper import Loss, Missed, given_up, lost, overdue
 from .turn import Turn
 
 if TYPE_CHECKING:
     from .engine import Engine
 
 SECOND = 1_000_000
-#: Jobs kept in memory per reading of the queue.
-READY_LIMIT = 5000
-#: Claims read in one sweep; with more than that nothing is concluded from an absence.
-CLAIM_LIMIT = 10_000
+#: Jobs read from the queue at once, at the most.
+READY_LIMIT = 2000
+#: Agenda rows read at once.
+AGENDA_PAGE = 2000
+#: Claims looked at per worker and sweep; with more than that nothing is concluded from an absence.
+CLAIM_LIMIT = 5000
+#: Workers that left are remembered this long.
+REMEMBERED = 24 * 3600 * SECOND
 
 
 class Rounds:
@@ -40,9 +44,13 @@ class Rounds:
         self._next_agenda = 0
         self._next_sweep = 0
         self._next_beat = 0
+        self._next_reload = 0
         self._since = 0
-        self._suspects: set[str] = set()
+        self._missed = Missed()
+        #: the store was away at this moment; leases could not be kept up meanwhile
+        self._trouble = 0
         self._is_more_ready = False
+        self._is_more_due = False
 
     # --- beginning and end --------------------------------------------------------------------------
     def begin(self) -> list[Item]:
@@ -50,35 +58,44 @@ class Rounds:
         engine = self._engine
         now = engine.store.now()
         self._since = now
-        rows = EngineRow(engine.id, engine.name, now, now)
-        engine._inbox.extend([Put(Batch(engines=[rows]))])
-        engine._inbox.extend(self._sweep(now, is_sure=not engine.store.is_shared))
+        engine.add([Put(Batch(engines=[EngineRow(engine.id, engine.name, now, now)]))])
+        self._sweep(now, self._dead(now, is_sure=not engine.store.is_shared), is_sure=not engine.store.is_shared)
         return []
 
-    def end(self) -> list[Item]:
-        return []
+    def end(self) -> None:
+        """Nothing to do: the row of this engine is found dead by whoever looks next."""
+
+    def troubled(self) -> None:
+        """The store could not be reached just now."""
+        self._trouble = self._engine.clock()
+        self._missed.forget()
+
+    def shift(self, delta: int) -> None:
+        """The clock was set."""
+        for name in ("_next_tick", "_next_agenda", "_next_sweep", "_next_beat", "_next_reload", "_since", "_trouble"):
+            setattr(self, name, getattr(self, name) + delta)
+        self._next_agenda = 0
 
     # --- time ---------------------------------------------------------------------------------------
     def pause(self) -> float:
         """Seconds until something may have to be done without being asked."""
         engine = self._engine
-        now = engine.clock()
         times = [self._next_tick, self._next_agenda]
         for due in (engine.agenda.next_due(), engine.exchanges.next_deadline()):
             if due is not None:
                 times.append(due)
-        return max(0.0, min(1.0, (min(times) - now) / SECOND))
+        return max(0.0, min(1.0, (min(times) - engine.clock()) / SECOND))
 
     def due(self) -> list[Item]:
+        """What is due. Put into the inbox step by step: a later reading that fails costs nothing made before."""
         engine = self._engine
-        now = self._engine.clock()
-        items: list[Item] = []
-        if now >= self._next_agenda:
+        now = engine.clock()
+        if now >= self._next_agenda or (self._is_more_due and len(engine.agenda) < AGENDA_PAGE // 2):
             self._read_agenda(now)
-        items += [Ask(row.execution, row.request) for row in engine.agenda.take(now)]
+        engine.add([_agenda_ask(row) for row in engine.agenda.take(now)])
         if now >= self._next_tick:
-            items += self._tick(now)
-        return items
+            self._tick(now)
+        return []
 
     def _read_agenda(self, now: int) -> None:
         engine = self._engine
@@ -87,61 +104,73 @@ class Rounds:
         self._next_agenda = now + (SECOND if engine.store.is_shared else HORIZON // 2)
         with engine.store.reading() as queries:
             horizon = now if engine.store.is_shared and len(engine.agenda) else now + HORIZON
-            engine.agenda.add(queries.due(horizon, 2000), now)
+            rows = queries.due(horizon, AGENDA_PAGE)
+        self._is_more_due = len(rows) == AGENDA_PAGE
+        engine.agenda.add(rows, now)
 
-    def _tick(self, now: int) -> list[Item]:
+    def _tick(self, now: int) -> None:
         engine = self._engine
         engine.set_clock(engine.store.now())
+        now = engine.clock()
         self._next_tick = now + SECOND
-        items: list[Item] = []
-        if silent := engine.exchanges.silent(now):
-            with engine.store.reading() as queries:
-                rows = {row.name: row for row in queries.workers()}
-            for lost in silent:
-                items += engine.exchanges.expire(lost, rows.get(lost.name), now)
         for session in engine.dispatch.sessions.values():
             for loss in overdue(session, now):
                 key = (loss.execution, loss.request.job)
                 # Asked again after a while, should the store be away now.
                 session.held[key].deadline = now + engine.exchanges.lease
-                items.append(Ask(loss.execution, loss.request, partial(_given_up, session, key)))
+                engine.add([Ask(loss.execution, loss.request, partial(_given_up, session, key))])
             if session.is_local and now - session.saved_at >= engine.exchanges.beat:
-                items.append(Put(Batch(workers=[engine.exchanges.row(session, now)])))
-        if self._is_more_ready and not engine.dispatch.waiting():
-            engine.dispatch.is_stale = True
+                engine.add([Put(Batch(workers=[engine.exchanges.row(session, now)]))])
+        if now - self._trouble > engine.exchanges.lease:
+            self._expire(now)
+        dead: list[str] = []
         if engine.store.is_shared:
-            items += self._shared(now)
-        if now >= self._next_sweep:
-            items += self._sweep(now)
-        return items
+            self._shared(now)
+            dead = self._dead(now)
+        if dead or now >= self._next_sweep:
+            self._sweep(now, dead)
+
+    def _expire(self, now: int) -> None:
+        engine = self._engine
+        silent = engine.exchanges.silent(now)
+        if silent:
+            with engine.store.reading() as queries:
+                rows = {session.name: queries.worker(session.name) for session in silent}
+            for session in silent:
+                engine.add(engine.exchanges.expire(session, rows[session.name], now))
 
     # --- several engines on one store ---------------------------------------------------------------
-    def _shared(self, now: int) -> list[Item]:
+    def _shared(self, now: int) -> None:
         engine = self._engine
-        items: list[Item] = []
         engine.dispatch.is_stale = True
         engine.tell_watchers(None)
         if now >= self._next_beat:
             self._next_beat = now + 5 * SECOND
-            items.append(Put(Batch(engines=[EngineRow(engine.id, engine.name, engine.started_at, now)])))
+            engine.add([Put(Batch(engines=[EngineRow(engine.id, engine.name, engine.started_at, now)]))])
+        with engine.store.reading() as queries:
+            for session in list(engine.dispatch.sessions.values()):
+                row = queries.worker(session.name)
+                is_newer = row is not None and row.registered_at > engine.exchanges.registered_at(session)
+                if row is not None and is_newer and row.incarnation != session.incarnation:
+                    engine.exchanges.yield_to(session, row)
+        self._tell_cancelled()
+
+    def _dead(self, now: int, is_sure: bool = False) -> list[str]:
+        engine = self._engine
         # In this order: an engine that has just started has its row before it has its lock.
         with engine.store.reading() as queries:
             engines = queries.engines()
-        dead = dead_engines(engines, engine.store.living_engines(), engine.id)
-        # Twice in a row: a connection that is being re-made is not a death.
-        certain = [id for id in dead if id in self._suspects]
-        self._suspects = set(dead)
-        if certain:
-            items += self._sweep(now)
-        items += self._tell_cancelled()
-        return items
+        living = engine.store.living_engines()
+        if is_sure:
+            # The store is ours alone: whoever had it before us is gone, or we would not have it.
+            return [row.id for row in engines if row.id != engine.id]
+        return self._missed.look(engines, living, engine.id, now)
 
-    def _tell_cancelled(self) -> list[Item]:
-        """Cancels that another engine committed, for jobs that are worked on here."""
+    def _tell_cancelled(self) -> None:
+        """Cancels that another engine committed, or whose notice was lost, for jobs that are worked on here."""
         engine = self._engine
-        held = {execution for s in engine.dispatch.sessions.values() for execution, _ in s.held}
-        if not held:
-            return []
+        if not any(session.held for session in engine.dispatch.sessions.values()):
+            return
         with engine.store.reading() as queries:
             stopping = set(queries.stopping())
         for session in engine.dispatch.sessions.values():
@@ -149,7 +178,6 @@ class Rounds:
                 if execution in stopping and not claim.is_told:
                     claim.is_told = True
                     session.cancels.append(CancelNotice(execution, job, claim.attempt, "cancelled"))
-        return []
 
     def hinted(self) -> list[Item]:
         self._engine.dispatch.is_stale = True
@@ -157,85 +185,105 @@ class Rounds:
         return []
 
     def committed(self, turn: Turn) -> None:
-        """After a commit: let others know that something waits which nobody here can take."""
+        """After a commit: let others know that something has changed."""
         if self._engine.store.is_shared and turn.headers:
             self._engine.store.hint()
 
     # --- the queue ----------------------------------------------------------------------------------
     def reload(self) -> list[Item]:
-        """What waits according to the store. Known jobs are not added twice."""
+        """What waits according to the store and could be taken here. Known jobs are not added twice."""
         engine = self._engine
-        if not engine.dispatch.sessions:
-            engine.dispatch.is_stale = False
+        now = engine.clock()
+        places = engine.dispatch.places()
+        if not places or (engine.store.is_shared and now < self._next_reload):
             return []
+        self._next_reload = now + SECOND // 5
+        limit = min(READY_LIMIT, 4 * engine.dispatch.free_slots() + 64)
         with engine.store.reading() as queries:
-            rows = queries.ready(READY_LIMIT)
-        self._is_more_ready = len(rows) == READY_LIMIT
+            rows = queries.ready(limit, places)
+        self._is_more_ready = len(rows) == limit
         engine.dispatch.is_stale = False
         for row in rows:
-            if engine.dispatch.offers(row.queue, row.block):
-                engine.dispatch.add(row)
+            engine.dispatch.add(row)
         return []
 
+    def is_more_ready(self) -> bool:
+        """The store has more than was read, and what was read is used up."""
+        return self._is_more_ready and not self._engine.dispatch.waiting()
+
     # --- the dead -----------------------------------------------------------------------------------
-    def _sweep(self, now: int, is_sure: bool = False) -> list[Item]:
-        """Give up what nobody will answer for. `is_sure`: the store is ours alone, every engine before
-        us is dead, so whatever worked inside them is too; no lease has to be waited for."""
+    def _sweep(self, now: int, dead: list[str], is_sure: bool = False) -> None:
+        """Give up what nobody will answer for. `is_sure`: whatever worked inside an engine before us is
+        dead too; no lease has to be waited for."""
         engine = self._engine
         self._next_sweep = now + 15 * SECOND
+        if now - self._trouble < engine.exchanges.lease and self._trouble:
+            return
+        losses: list[Loss] = []
         with engine.store.reading() as queries:
-            engines = queries.engines()
-            workers = queries.workers()
-            claims = queries.claimed(limit=CLAIM_LIMIT)
-        dead = dead_engines(engines, engine.store.living_engines(), engine.id)
-        if engine.store.is_shared:
-            dead = [id for id in dead if id in self._suspects]
-        lease = 0 if is_sure else engine.exchanges.lease
-        verdict = reap(now, workers, claims, engine.dispatch.sessions, dead, self._since, self._since + lease)
-        items: list[Item] = self._reconcile(claims, now) if len(claims) < CLAIM_LIMIT else []
-        with engine.store.reading() as queries:
-            for loss in verdict.losses:
-                items.append(Ask(loss.execution, _with_details(queries, loss)))
-            if stale := queries.stale_beats():
-                items.append(Put(Batch(beats_gone=stale)))
-        if verdict.offline or verdict.engines_gone:
-            items.append(Put(Batch(workers=verdict.offline, engines_gone=verdict.engines_gone)))
-        return items
+            gone = given_up(now, queries.workers(), engine.dispatch.sessions, dead, self._since)
+            for worker, why in gone:
+                losses += [lost(row, why) for row in queries.claimed(worker.incarnation, CLAIM_LIMIT)]
+            if is_sure or now > self._since + engine.exchanges.lease:
+                losses += [
+                    lost(row, "its worker was replaced by a newer incarnation")
+                    for row in queries.orphan_claims()
+                    if row.incarnation not in engine.dispatch.sessions
+                ]
+            engine.add([Ask(loss.execution, _with_details(queries, loss)) for loss in losses])
+            for session in engine.dispatch.sessions.values():
+                if now - session.seen_at <= 2 * engine.exchanges.beat:
+                    self._reconcile(session, queries.claimed(session.incarnation, CLAIM_LIMIT), now)
+            stale = queries.stale_beats()
+            departed = queries.departed(now - REMEMBERED)
+        offline = [worker for worker, _ in gone if worker.state != "offline"]
+        for worker in offline:
+            worker.state = "offline"
+        if offline or dead or stale or departed:
+            rows = Batch(workers=offline, engines_gone=dead, beats_gone=stale, workers_gone=departed)
+            engine.add([Put(rows)])
+        if not engine.store.is_shared:
+            self._tell_cancelled()
 
-    def _reconcile(self, claims: list[JobRow], now: int) -> list[Item]:
-        """What the sessions here believe they hold, and what the table says. Every commit of a claim passes
-        through this thread, so where the two differ the table is right: a slot is freed, or a parcel that
-        went astray is sent again (the worker knows attempts it has seen)."""
-        engine = self._engine
-        items: list[Item] = []
-        tables: dict[str, dict[JobKey, JobRow]] = {}
-        for row in claims:
-            tables.setdefault(row.incarnation, {})[row.execution, row.job] = row
-        for session in engine.dispatch.sessions.values():
-            claimed = tables.get(session.incarnation, {})
-            for key in [key for key in session.held if key not in claimed]:
-                del session.held[key]
-            for key, row in claimed.items():
-                if key not in session.held:
-                    session.held[key] = Held(row.attempt, row.since, row.timeout, now + engine.exchanges.lease * 24)
-                    again = Ask(row.execution, ResendJob(row.job, row.attempt))
-                    again.session = session.incarnation
-                    items.append(again)
-        return items
+    def _reconcile(self, session: Session, claims: list[JobRow], now: int) -> None:
+        """What a session believes it holds, and what the table says. Every commit of a claim passes through
+        this thread, so where the two differ the table is right: a slot is freed, or a parcel that went
+        astray is sent again (the worker knows attempts it has seen)."""
+        if len(claims) == CLAIM_LIMIT:
+            return
+        claimed: dict[JobKey, JobRow] = {(row.execution, row.job): row for row in claims}
+        for key in [key for key, held in session.held.items() if _differs(held, claimed.get(key))]:
+            del session.held[key]
+        for key, row in claimed.items():
+            if key not in session.held:
+                deadline = now + self._engine.exchanges.lease * 24
+                session.held[key] = Held(row.attempt, row.since, row.timeout, deadline)
+                again = Ask(row.execution, ResendJob(row.job, row.attempt))
+                again.session = session.incarnation
+                self._engine.add([again])
 
     def hello(self, hello: Hello, is_local: bool, reply: Reply) -> list[Item]:
         engine = self._engine
         with engine.store.reading() as queries:
-            before: WorkerRow | None = next((w for w in queries.workers() if w.name == hello.name), None)
+            before = queries.worker(hello.name)
             claims = queries.claimed(hello.incarnation)
-            is_other = before is not None and before.incarnation != hello.incarnation
-            old = queries.claimed(before.incarnation) if before is not None and is_other else []
-            why = f"worker {hello.name} was restarted"
-            losses = [Loss(row.execution, LoseJob(row.job, row.attempt, "worker-lost", why)) for row in old]
-            lost: list[Item] = [Ask(loss.execution, _with_details(queries, loss)) for loss in losses]
-        return lost + engine.exchanges.hello(
-            hello, self._engine.clock(), is_local=is_local, before=before, claims=claims, reply=reply
+            stopping = set(queries.stopping())
+            items: list[Item] = []
+            if before is not None and before.incarnation != hello.incarnation:
+                why = f"worker {hello.name} was restarted"
+                old = [lost(row, why) for row in queries.claimed(before.incarnation)]
+                items = [Ask(loss.execution, _with_details(queries, loss)) for loss in old]
+        return items + engine.exchanges.hello(
+            hello, engine.clock(), is_local=is_local, before=before, claims=claims, stopping=stopping, reply=reply
         )
+
+
+def _agenda_ask(row: AgendaRow) -> Item:
+    return Ask(row.execution, row.request)
+
+
+def _differs(held: Held, row: JobRow | None) -> bool:
+    return row is None or row.attempt != held.attempt
 
 
 def _with_details(queries: Queries, loss: Loss) -> LoseJob:

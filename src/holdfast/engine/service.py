@@ -56,6 +56,8 @@ from .why import explain, queue_reason, worker_state
 
 #: Names and keys are index entries: longer ones are refused.
 NAME_LIMIT = 200
+LABEL_LIMIT = 64
+REASON_LIMIT = 2000
 #: Default wait of a verb for its commit, seconds.
 COMMIT_WAIT = 30.0
 
@@ -117,6 +119,8 @@ class Service:
             raise InvalidRequest("an execution id is 32 hexadecimal digits")
         _short("idempotency key", key)
         _short("workflow name", workflow)
+        if labels and len(labels) > LABEL_LIMIT:
+            raise InvalidRequest(f"{len(labels)} labels; {LABEL_LIMIT} are allowed")
         for label, value in (labels or {}).items():
             _short("label", label)
             _short(f"value of label {label}", value)
@@ -153,13 +157,16 @@ class Service:
             return msgspec.structs.replace(view, waiting=self._unoffered(queries, answer))
 
     def _unoffered(self, queries: Queries, header: Header) -> list[str]:
+        unclaimed = [row for row in queries.jobs_of(header.id) if not row.incarnation]
+        if not unclaimed:
+            return []
         now = self.store.now()
         workers = queries.workers()
         online = [w for w in workers if worker_state(w, now) == "online"]
         return [
-            f"job {row.job}: {queue_reason(row.queue, row.block, workers, now)}"
-            for row in queries.jobs_of(header.id)
-            if not row.incarnation and not any(row.block in w.blocks and row.queue in w.queues for w in online)
+            f"job {row.job}: {queue_reason(row.queue, row.block, workers, {}, now)}"
+            for row in unclaimed
+            if not any(row.block in w.blocks and row.queue in w.queues for w in online)
         ]
 
     def signal(self, actor: Actor, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView:
@@ -172,6 +179,9 @@ class Service:
         return self.show(actor, id)
 
     def cancel(self, actor: Actor, id: str, reason: str = "") -> ExecutionView:
+        if len(reason) > REASON_LIMIT:
+            raise InvalidRequest(f"the reason has {len(reason)} characters; {REASON_LIMIT} are allowed")
+        _storable("reason", reason)
         id = self.resolve(actor, id)
         future, reply = future_reply()
         self.engine.cancel(id, reason, actor, reply)
@@ -272,7 +282,7 @@ class Service:
     def _why(self, queries: Queries, id: str) -> WhyView:
         state = rebuild(queries, id)
         program = self._program(queries, state.definition)
-        return explain(state, queries.workers(), program.label, self.store.now())
+        return explain(state, queries.workers(), queries.claim_counts(), program.label, self.store.now())
 
     def state(self, actor: Actor, id: str) -> State:
         with self.store.reading() as queries:
@@ -428,10 +438,7 @@ class Service:
     def workers(self) -> list[WorkerView]:
         now = self.store.now()
         with self.store.reading() as queries:
-            workers, claims = queries.workers(), queries.claimed()
-        busy: dict[str, int] = {}
-        for claim in claims:
-            busy[claim.incarnation] = busy.get(claim.incarnation, 0) + 1
+            workers, busy = queries.workers(), queries.claim_counts()
         return [
             WorkerView(
                 w.name, w.incarnation, worker_state(w, now), w.host, w.pid, w.slots, busy.get(w.incarnation, 0),
@@ -471,3 +478,12 @@ class Service:
 def _short(what: str, text: str) -> None:
     if len(text) > NAME_LIMIT:
         raise InvalidRequest(f"the {what} has {len(text)} characters; {NAME_LIMIT} are allowed")
+    _storable(what, text)
+
+
+def _storable(what: str, text: str) -> None:
+    """Text that came in as something else than UTF-8 carries halves of characters; nobody could store it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"the {what} is not valid Unicode text") from None

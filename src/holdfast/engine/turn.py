@@ -98,6 +98,8 @@ class Turn:
         self.dispatch = committer.dispatch
         self.items = items
         self.now = now
+        #: states this turn may look at; pinned here, whatever the cache forgets meanwhile
+        self.states: dict[str, Cached] = {}
         self.touched: dict[str, Cached] = {}
         self.created: set[str] = set()
         self.events: dict[str, list[e.Event]] = {}
@@ -138,6 +140,7 @@ class Turn:
             if isinstance(item, Ask) and item.execution not in known:
                 cached = self.committer.cache.get(item.execution)
                 if cached is not None:
+                    self.states[item.execution] = cached
                     known[item.execution] = cached.state.version
                 elif type(item.request) is not StartExecution or item.tries:
                     # A new id is made of chance: it is taken to be new, and the store says if it is not.
@@ -145,16 +148,14 @@ class Turn:
         return known
 
     def _catch_up(self, known: dict[str, int], locked: dict[str, Locked | None]) -> None:
-        cache = self.committer.cache
         for id, version in known.items():
             found = locked.get(id)
             if found is None:
                 continue
-            cached = cache.get(id)
+            cached = self.states.get(id)
             if cached is None or not version:
                 state = restore(found.parts) if found.parts else open_state(id)
-                cached = Cached(state, found.digest, found.snapshot, found.logs)
-                self.committer.remember(id, cached)
+                cached = self.states[id] = Cached(state, found.digest, found.snapshot, found.logs)
             for row in found.rows:
                 fold(cached.state, row.at, unpack_events(row.body))
             if found.rows:
@@ -217,9 +218,9 @@ class Turn:
                 self.reads.fresh[item.execution, digest] = data
         if item.program is not None and type(request) is StartExecution:
             self.reads.adopt(request.definition, item.program)
-        cached = self.touched.get(item.execution) or self.committer.cache.get(item.execution)
+        cached = self.states.get(item.execution)
         if cached is None:
-            cached = Cached(open_state(item.execution), b"", 0, 0)
+            cached = self.states[item.execution] = Cached(open_state(item.execution), b"", 0, 0)
         if item.token is not None:
             assert isinstance(request, CompleteJob | FailJob)
             expected = self.committer.token(item.execution, cached.state.epoch, request.job, request.attempt)
@@ -445,7 +446,7 @@ class Turn:
     # --- afterwards -----------------------------------------------------------------------------------
     def undo(self) -> None:
         """The commit did not happen, or nobody knows: forget everything this turn touched."""
-        for id in (*self.touched, *self.events):
+        for id in self.states:
             self.committer.cache.pop(id, None)
         for session in self.eager:
             session.planned -= 1
@@ -465,13 +466,13 @@ class Turn:
         if len(self.committer.stored) > 10_000:
             self.committer.stored.clear()
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
-        for id, cached in self.touched.items():
-            counters.events += len(self.events.get(id, ()))
-            if cached.state.status.is_ended:
+        for id, cached in self.states.items():
+            if cached.state.status.is_ended or not cached.state.version:
                 counters.executions_ended += bool(self.events.get(id))
                 self.committer.cache.pop(id, None)
             else:
                 self.committer.remember(id, cached)
+        counters.events += sum(map(len, self.events.values()))
         for claim in self.claims:
             session, row = claim.session, claim.row
             session.planned -= 1

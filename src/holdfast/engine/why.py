@@ -27,13 +27,15 @@ def clock(us: int) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def queue_reason(queue: str, block: str, workers: list[WorkerRow], now: int) -> str:
+def queue_reason(queue: str, block: str, workers: list[WorkerRow], busy: dict[str, int], now: int) -> str:
     """Why a job for that block is not being worked on."""
     offering = [w for w in workers if block in w.blocks and queue in w.queues]
     online = [w for w in offering if worker_state(w, now) == "online"]
     if online:
         slots = sum(w.slots for w in online)
-        return f"{len(online)} worker{'s' if len(online) > 1 else ''} online offer it ({slots} slots, all busy)"
+        taken = sum(busy.get(w.incarnation, 0) for w in online)
+        who = f"{len(online)} worker{'s' if len(online) > 1 else ''} online offer{'' if len(online) > 1 else 's'} it"
+        return f"{who} ({taken} of {slots} slots busy)"
     if offering:
         last = max(offering, key=lambda w: w.seen_at)
         ago = seconds(max(0, now - last.seen_at))
@@ -44,13 +46,15 @@ def queue_reason(queue: str, block: str, workers: list[WorkerRow], now: int) -> 
     return f"no worker online offers `{block}`; start one with `holdfast worker -m MODULE`"
 
 
-def explain(state: State, workers: list[WorkerRow], label: Callable[[int], str], now: int) -> WhyView:
+def explain(
+    state: State, workers: list[WorkerRow], busy: dict[str, int], label: Callable[[int], str], now: int
+) -> WhyView:
     name = short(state.id)
     reasons: list[Reason] = []
     if state.status.is_ended:
         return WhyView(state.id, state.status.name, _verdict(state, label), _residue(state, label))
     for job in state.jobs.values():
-        reasons.append(_job(state, job, workers, label, now))
+        reasons.append(_job(state, job, workers, busy, label, now))
     for timer in state.timers.values():
         left = seconds(max(0, timer.due - now))
         reasons.append(Reason("timer", f"sleeps until {clock(timer.due)} ({left} left)"))
@@ -69,7 +73,9 @@ def explain(state: State, workers: list[WorkerRow], label: Callable[[int], str],
     return WhyView(state.id, state.status.name, summary, reasons)
 
 
-def _job(state: State, job: Job, workers: list[WorkerRow], label: Callable[[int], str], now: int) -> Reason:
+def _job(
+    state: State, job: Job, workers: list[WorkerRow], busy: dict[str, int], label: Callable[[int], str], now: int
+) -> Reason:
     spec = state.specs[job.spec]
     step = label(job.step)
     what = f"job {job.id} (step {step}, block {spec.block})"
@@ -81,7 +87,7 @@ def _job(state: State, job: Job, workers: list[WorkerRow], label: Callable[[int]
         case JobStatus.RESCHEDULED:
             return Reason("back-off", f"{what} tries again at {clock(job.due)}", step)
         case _:
-            reason = queue_reason(spec.queue, spec.block, workers, now)
+            reason = queue_reason(spec.queue, spec.block, workers, busy, now)
             waited = seconds(max(0, now - job.scheduled_at))
             return Reason("queue", f"{what} has waited {waited} in queue `{spec.queue}`: {reason}", step)
 

@@ -115,6 +115,7 @@ workers = _put(
     "workers", "name", name=texts, incarnation=texts, engine=texts, host=texts, pid=bigints, slots=bigints,
     queues=texts, blocks=texts, registered_at=bigints, seen_at=bigints, lease=bigints, state=texts,
 )  # fmt: skip
+workers_gone = _drop("workers", name=texts, state=texts)
 engines = _put("engines", "id", id=texts, name=texts, started_at=bigints, seen_at=bigints, address=texts)
 engines_gone = _drop("engines", id=texts)
 tokens = _put(
@@ -189,6 +190,7 @@ def _write_rare(run: Run, batch: Batch, now: int) -> None:
     ))  # fmt: skip
     starts(run, sorted((s.tenant, s.key, to_key(s.execution), s.content, s.at) for s in batch.starts))
     blocks(run, _last([(b.name, b.version, pack(b), now) for b in batch.blocks], 2))
+    workers_gone(run, sorted((name, "offline") for name in batch.workers_gone))
     workers(run, _last([
         (
             w.name, w.incarnation, w.engine, w.host, w.pid, w.slots, "\n".join(w.queues), "\n".join(w.blocks),

@@ -166,10 +166,16 @@ class Queries(ABC):
         sql = f"SELECT {JOB} FROM jobs WHERE execution = ? ORDER BY job"
         return [_job(row) for row in self.rows(sql, (to_key(id),))]
 
-    def ready(self, limit: int = 1000) -> list[JobRow]:
-        """Jobs nobody has claimed, longest waiting first."""
-        sql = f"SELECT {JOB} FROM jobs WHERE incarnation = '' ORDER BY since, execution, job LIMIT ?"
-        return [_job(row) for row in self.rows(sql, (limit,))]
+    def ready(self, limit: int = 1000, places: Sequence[tuple[str, str]] | None = None) -> list[JobRow]:
+        """Jobs nobody has claimed, longest waiting first; with `places`, only of these queues and blocks."""
+        where, params = "incarnation = ''", []  # type: str, list[Any]
+        if places is not None:
+            if not places:
+                return []
+            where += f" AND (queue, block) IN (VALUES {', '.join(['(?, ?)'] * len(places))})"
+            params = [text for place in places for text in place]
+        sql = f"SELECT {JOB} FROM jobs WHERE {where} ORDER BY since, execution, job LIMIT ?"
+        return [_job(row) for row in self.rows(sql, (*params, limit))]
 
     def claimed(self, incarnation: str = "", limit: int = 10000) -> list[JobRow]:
         if incarnation:
@@ -177,6 +183,20 @@ class Queries(ABC):
             return [_job(row) for row in self.rows(sql, (incarnation, limit))]
         sql = f"SELECT {JOB} FROM jobs WHERE incarnation <> '' ORDER BY execution, job LIMIT ?"
         return [_job(row) for row in self.rows(sql, (limit,))]
+
+    def orphan_claims(self, limit: int = 1000) -> list[JobRow]:
+        """Claims of incarnations that no worker's row has: a newer one took its place."""
+        sql = (
+            f"SELECT {JOB} FROM jobs WHERE incarnation <> '' AND NOT EXISTS"
+            " (SELECT 1 FROM workers WHERE workers.incarnation = jobs.incarnation)"
+            " ORDER BY execution, job LIMIT ?"
+        )
+        return [_job(row) for row in self.rows(sql, (limit,))]
+
+    def claim_counts(self) -> dict[str, int]:
+        """Incarnation → how many jobs it has claimed."""
+        sql = "SELECT incarnation, count(*) FROM jobs WHERE incarnation <> '' GROUP BY incarnation"
+        return {incarnation: int(count) for incarnation, count in self.rows(sql)}
 
     def beat(self, id: str, job: int) -> tuple[int, Any] | None:
         """The attempt that last gave a sign of itself, and what it said."""
@@ -253,6 +273,15 @@ class Queries(ABC):
 
     def workers(self) -> list[WorkerRow]:
         return [_worker(row) for row in self.rows(f"SELECT {WORKER} FROM workers ORDER BY name")]
+
+    def worker(self, name: str) -> WorkerRow | None:
+        found = self.rows(f"SELECT {WORKER} FROM workers WHERE name = ?", (name,))
+        return _worker(found[0]) if found else None
+
+    def departed(self, before: int, limit: int = 500) -> list[str]:
+        """Names of workers that left, and have not been heard of since `before`."""
+        sql = "SELECT name FROM workers WHERE state = 'offline' AND seen_at < ? ORDER BY name LIMIT ?"
+        return [name for (name,) in self.rows(sql, (before, limit))]
 
     def engines(self) -> list[EngineRow]:
         sql = "SELECT id, name, started_at, seen_at, address FROM engines ORDER BY started_at, id"

@@ -145,6 +145,8 @@ class Batch(msgspec.Struct):
     starts: list[StartRow] = []
     blocks: list[BlockOffer] = []
     workers: list[WorkerRow] = []
+    #: names of workers to be forgotten, unless they are back
+    workers_gone: list[str] = []
     engines: list[EngineRow] = []
     engines_gone: list[str] = []
     tokens: list[TokenRow] = []

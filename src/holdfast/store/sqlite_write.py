@@ -145,6 +145,8 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
             "INSERT OR REPLACE INTO blocks VALUES (?,?,?,?)",
             [(b.name, b.version, pack(b), now) for b in batch.blocks],
         )
+    if batch.workers_gone:
+        many("DELETE FROM workers WHERE name=? AND state='offline'", [(storable(name),) for name in batch.workers_gone])
     if batch.workers:
         many(
             "INSERT OR REPLACE INTO workers VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",

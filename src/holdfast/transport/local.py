@@ -52,9 +52,12 @@ class LocalLink:
                 future.set_result(value)
 
         def reply(value: Any, error: Exception | None) -> None:
-            # Called in the engine's thread; the loop may be gone when the worker was stopped.
-            if not loop.is_closed():
+            # Called in the engine's thread, which nothing here may stop: the loop may be gone when the
+            # worker was stopped, and may go in the moment between asking for it and using it.
+            try:
                 loop.call_soon_threadsafe(settle, value, error)
+            except RuntimeError:
+                pass
 
         ask(reply)
         return await future

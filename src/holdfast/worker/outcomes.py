@@ -11,11 +11,9 @@ import signal
 import traceback
 from typing import Any
 
-import msgspec
-
 from holdfast.blocks import Failed, RetryLater, Unchanged
-from holdfast.blocks.parameters import encode
-from holdfast.core.errors import PayloadTooLarge
+from holdfast.blocks.values import encode
+from holdfast.core.errors import PayloadTooLarge, Refused
 from holdfast.core.model import PAYLOAD_LIMIT, Effect, Failure
 from holdfast.transport.messages import Outcome, Parcel
 
@@ -23,6 +21,8 @@ TRACEBACK_LIMIT = 4096
 MESSAGE_LIMIT = 4096
 #: kind of the failure that stands in for an outcome the engine would not take
 REFUSED = "result-refused"
+#: seconds; a block that asks for more, or for less than nothing, has made a mistake
+LONGEST_RETRY = 365 * 24 * 3600
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -50,16 +50,20 @@ def succeeded(parcel: Parcel, value: Any) -> tuple[Outcome, int]:
 
 
 def raised(parcel: Parcel, error: BaseException) -> Outcome:
-    """The outcome of a block that raised something other than `Cancelled`."""
+    """The outcome of a block that raised something other than `Cancelled`. Never raises: whatever a block
+    puts into its exceptions, the attempt must come to an end."""
+    try:
+        return _raised(parcel, error)
+    except Exception as bug:
+        name = type(error).__name__
+        message = f"block `{parcel.block}` raised a {name} that cannot be told: {type(bug).__name__}"
+        return _failed(parcel, Failure("block-error", message, type=name))
+
+
+def _raised(parcel: Parcel, error: BaseException) -> Outcome:
     if isinstance(error, RetryLater):
-        return Outcome(
-            parcel.execution,
-            parcel.job,
-            parcel.attempt,
-            parcel.token,
-            retry_after=round(error.after * 1_000_000),
-        )
-    said = error.message if isinstance(error, Failed) else _text(error)
+        return _later(parcel, error)
+    said = str(error.message) if isinstance(error, Failed) else _text(error)
     failure = Failure(
         "block-error",
         _clean(said, MESSAGE_LIMIT) or type(error).__name__,
@@ -68,8 +72,25 @@ def raised(parcel: Parcel, error: BaseException) -> Outcome:
         details=_details(error.details) if isinstance(error, Failed) else None,
     )
     if isinstance(error, Failed):
-        return _failed(parcel, failure, permanent=error.permanent, effect=error.effect)
+        effect = None if error.effect is None else Effect(error.effect)
+        return _failed(parcel, failure, permanent=bool(error.permanent), effect=effect)
     return _failed(parcel, failure)
+
+
+def _later(parcel: Parcel, error: RetryLater) -> Outcome:
+    after: Any = getattr(error, "after", None)
+    # Compared this way round so that not-a-number and infinity fail too.
+    if isinstance(after, (int, float)) and 0 <= after <= LONGEST_RETRY:
+        wait = round(after * 1_000_000)
+        return Outcome(parcel.execution, parcel.job, parcel.attempt, parcel.token, retry_after=wait)
+    shown = f"{after:g}" if isinstance(after, float) else _shown(after, 80)
+    message = (
+        f"block `{parcel.block}` raised RetryLater({shown}); the seconds to wait lie between 0 and"
+        f" {LONGEST_RETRY} (365 days)"
+    )
+    # What it said about the world still counts: not ready yet, nothing done.
+    failure = Failure("block-error", message, type=type(error).__name__)
+    return _failed(parcel, failure, permanent=True, effect=Effect.NONE)
 
 
 def invalid_input(parcel: Parcel, problems: str) -> Outcome:
@@ -123,10 +144,21 @@ def process_died(parcel: Parcel, code: int | None, *, has_begun: bool) -> Outcom
     return _failed(parcel, failure, effect=None if has_begun else Effect.NONE)
 
 
-def too_large_to_send(outcome: Outcome, reason: str) -> Outcome:
-    """Stands in for an outcome the engine would not take, so that it is not sent for ever."""
-    failure = Failure(REFUSED, f"the engine refused the result: {reason}", PayloadTooLarge.code)
-    return msgspec.structs.replace(outcome, value=None, failure=failure, is_permanent=True, logs=[])
+def refused(outcome: Outcome, error: Refused) -> Outcome:
+    """Stands in for an outcome the engine would not take, so that it is not sent for ever. Made anew: of
+    the old one only what is known about the effect remains."""
+    effect = outcome.effect
+    if effect is None and outcome.retry_after is not None:
+        effect = Effect.NONE  # which is what asking to be called again says
+    return Outcome(
+        outcome.execution,
+        outcome.job,
+        outcome.attempt,
+        outcome.token,
+        failure=Failure(REFUSED, _clean(f"the engine refused the result: {error.message}", MESSAGE_LIMIT), error.code),
+        effect=effect,
+        is_permanent=True,
+    )
 
 
 def _failed(parcel: Parcel, failure: Failure, *, permanent: bool = False, effect: Effect | None = None) -> Outcome:
@@ -148,6 +180,13 @@ def _text(error: BaseException) -> str:
         return f"<{type(error).__name__} that cannot be shown>"
 
 
+def _shown(value: Any, limit: int) -> str:
+    try:
+        return _clean(repr(value), limit)
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
 def _clean(text: str, limit: int) -> str:
     """Text that can be encoded, and no more of it than is useful: its beginning and its end."""
     text = text.encode(errors="replace").decode()
@@ -161,7 +200,7 @@ def _details(details: Any) -> Any:
     try:
         plain, size = encode(details)
     except Exception:
-        return repr(details)[:MESSAGE_LIMIT]
+        return _shown(details, MESSAGE_LIMIT)
     return plain if size <= PAYLOAD_LIMIT else f"<{size} bytes, over the limit>"
 
 

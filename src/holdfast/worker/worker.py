@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 
 from holdfast.blocks import Context, Registry
 from holdfast.core.errors import (
+    EngineBug,
     Forbidden,
     Refused,
     ServerUnreachable,
@@ -43,6 +44,8 @@ SPEAK_DELAY = 0.5
 BACKOFF_LIMIT = 2.0
 #: finished attempts remembered, so that a parcel sent again is recognised
 RECENT_LIMIT = 8192
+#: answers "that is a bug" to the same outcomes, after which they are taken apart instead of sent again
+BUG_LIMIT = 3
 #: seconds to deliver what is left when draining, after the grace for the jobs is over
 FAREWELL = 10.0
 
@@ -76,9 +79,9 @@ class Worker:
         self._held: dict[Key, Parcel] = {}
         #: outcomes in the exchange under way
         self._sending: list[Outcome] = []
-        #: attempts finished here and their tokens; those not yet accepted are among the newest
-        self._recent: dict[Key, str] = {}
-        self._older: dict[Key, str] = {}
+        #: attempts over here, with their tokens; those not yet accepted are among the newest
+        self._recent: set[tuple[str, int, int, str]] = set()
+        self._older: set[tuple[str, int, int, str]] = set()
         #: parcels under a newer token of attempts that still run under an older one
         self._successors: dict[Key, Parcel] = {}
         self._number = 0
@@ -212,19 +215,35 @@ class Worker:
         except Refused as error:
             if _is_final(error):
                 raise
-            # The engine will never have it: find out which outcome is to blame, and tell at least that.
-            log.error("worker %s: %d outcomes were refused: %s", self.name, len(taken), error)
-            if len(taken) > 1:
-                middle = len(taken) // 2
-                await self._deliver(taken[:middle], [])
-                await self._deliver(taken[middle:], [])
-            elif taken and (taken[0].failure is None or taken[0].failure.kind != outcomes.REFUSED):
-                await self._deliver([outcomes.too_large_to_send(taken[0], error.message)], [])
+            await self._take_apart(taken, beats, error)
             return
         if answer is None:
             self._outbox.give_back(taken, beats)
             return
         self._take(answer)
+
+    async def _take_apart(self, taken: list[Outcome], beats: list[Beat], error: Refused) -> None:
+        """The engine will never have all of it: find out what is to blame, so that the rest gets through."""
+        if taken and beats:
+            await self._deliver([], beats)
+            await self._deliver(taken, [])
+        elif len(beats) > 1:
+            middle = len(beats) // 2
+            await self._deliver([], beats[:middle])
+            await self._deliver([], beats[middle:])
+        elif beats:
+            beat = beats[0]
+            log.error("worker %s: a sign of life of %s was refused: %s", self.name, _named(beat), error)
+        elif len(taken) > 1:
+            middle = len(taken) // 2
+            await self._deliver(taken[:middle], [])
+            await self._deliver(taken[middle:], [])
+        elif taken[0].failure is None or taken[0].failure.kind != outcomes.REFUSED:
+            log.error("worker %s: the outcome of %s was refused: %s", self.name, _named(taken[0]), error)
+            await self._deliver([outcomes.refused(taken[0], error)], [])
+        else:
+            # Kept, it would stand in the way of all others for ever. The engine gives the attempt up in time.
+            log.error("worker %s: the outcome of %s was dropped, refused: %s", self.name, _named(taken[0]), error)
 
     async def _poll(self) -> None:
         """Wait for jobs; also the worker's sign of life, so it never waits longer than a beat."""
@@ -256,7 +275,7 @@ class Worker:
         exchange = Exchange(self.incarnation, number, taken, beats, seen, wait, self._is_draining, self._greeted)
         self._outstanding.add(number)
         greeted = self._greeted
-        tries = 0
+        tries = bugs = 0
         try:
             while True:
                 try:
@@ -269,6 +288,9 @@ class Worker:
                     return None
                 except Refused as error:
                     if not _is_passing(error):
+                        raise
+                    bugs += _is_bug(error)
+                    if bugs >= BUG_LIMIT and (taken or beats):
                         raise
                     # It may have been applied and only the answer lost: the same number asks for that answer.
                     tries += 1
@@ -314,14 +336,15 @@ class Worker:
         held, recent, older = self._held, self._recent, self._older
         for parcel in answer.jobs:
             key = key_of(parcel)
+            mark = (*key, parcel.token)
+            if mark in recent or mark in older:
+                continue  # finished; its outcome was accepted, or is on its way until it is
             other = held.get(key)
             if other is not None:
                 if other.token != parcel.token:
                     # The older one was superseded: stop it, and begin anew only when it has ended.
                     self._successors[key] = parcel
                     self._runner.cancel(key, "superseded")
-            elif (recent.get(key) or older.get(key)) == parcel.token:
-                continue  # finished; its outcome was accepted, or is on its way until it is
             elif self._is_draining:
                 self._outbox.put(outcomes.handed_back(parcel), 0)
                 self._wake.set()
@@ -340,15 +363,15 @@ class Worker:
     def _done(self, parcel: Parcel, outcome: Outcome, size: int) -> None:
         key = (parcel.execution, parcel.job, parcel.attempt)
         del self._held[key]
+        self._recent.add((*key, parcel.token))
+        if len(self._recent) > RECENT_LIMIT:
+            # Two generations: to take the oldest out one by one costs more and more.
+            self._older, self._recent = self._recent, set()
         if self._successors and (successor := self._successors.pop(key, None)) is not None:
             assert self._runner is not None
             self._held[key] = successor
             self._runner.start([successor])
             return
-        self._recent[key] = parcel.token
-        if len(self._recent) > RECENT_LIMIT:
-            # Two generations: to take the oldest out one by one costs a dictionary more and more.
-            self._older, self._recent = self._recent, {}
         self._outbox.put(outcome, size)
         self._wake.set()
 
@@ -372,6 +395,15 @@ def _is_final(error: Refused) -> bool:
 
 def _is_passing(error: Refused) -> bool:
     return isinstance(error, ServerUnreachable) or error.retry_after > 0 or error.status >= 500
+
+
+def _is_bug(error: Refused) -> bool:
+    """Ours or the engine's: it may never pass. An answer without a code of its own is an unexpected error."""
+    return isinstance(error, EngineBug) or (error.code == Refused.code and error.status == 500)
+
+
+def _named(item: Outcome | Beat) -> str:
+    return f"job {item.job} of {item.execution} (attempt {item.attempt})"
 
 
 async def _pause(tries: int, error: Refused) -> None:
