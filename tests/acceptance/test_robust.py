@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.blocks import Registry, RetryLater, block
+from holdfast.core.errors import Refused
 from holdfast.core.model import Status
 from holdfast.core.requests import FireTimer
 from holdfast.core.rows import AgendaRow
@@ -99,27 +100,22 @@ def test_a_deeply_nested_result_is_refused_and_the_list_stays_readable(open_hold
         return value
 
     holdfast = open_holdfast(registry=Registry([deep]))
-    view = holdfast.run({"name": "deep", "steps": ["deep"]}, timeout=10)
+    view = holdfast.run({"name": "deep", "steps": [{"block": "deep"}]}, timeout=10)
     assert view.status == "FAILED_UNSAFE"
     assert holdfast.service.executions(holdfast.actor)
 
 
 def test_an_input_just_under_the_limit_is_taken_or_refused_but_never_a_bug(open_holdfast: Open) -> None:
     holdfast = open_holdfast()
-    definition = {
-        "name": "brim",
-        "inputs": {"t": "string", "u": {"type": "string", "default": "x" * 100}},
-        "steps": ["no-op"],
-    }
-    from holdfast.core.errors import EngineBug, Refused
-
+    inputs = {"t": "string", "u": {"type": "string", "default": "x" * 100}}
+    definition = {"name": "brim", "inputs": inputs, "steps": ["no-op"]}
+    answers = set()
     for size in range(2 * 1024 * 1024 - 300, 2 * 1024 * 1024 + 100, 50):
         try:
-            holdfast.run(definition, input={"t": "x" * size})
-        except EngineBug:
-            raise
+            answers.add(holdfast.run(definition, input={"t": "x" * size}).status)
         except Refused as refused:
-            assert refused.status == 413
+            answers.add(str(refused.status))
+    assert answers == {"COMPLETED", "413"}
 
 
 def test_a_worker_that_comes_back_hears_of_a_cancel_it_missed(tmp_path: Path) -> None:
