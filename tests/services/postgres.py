@@ -88,9 +88,7 @@ class Postgres:
 
     def dsn(self, database: str = "postgres") -> str:
         """A connection string for `database`, whether it exists or not."""
-        return psycopg.conninfo.make_conninfo(
-            host=str(self._root), port=_PORT, user="postgres", dbname=database
-        )
+        return psycopg.conninfo.make_conninfo(host=str(self._root), port=_PORT, user="postgres", dbname=database)
 
     def create_database(self, name: str) -> str:
         """Create an empty database and return its connection string."""
@@ -101,9 +99,7 @@ class Postgres:
     def drop_database(self, name: str) -> None:
         """Drop a database, ending whatever is still connected to it."""
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
-            connection.execute(
-                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-            )
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def kill_backends(self, database: str | None = None) -> int:
         """Cut all client connections (or those to one database) and return how many there were."""

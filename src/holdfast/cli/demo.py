@@ -47,7 +47,7 @@ def _prepare(wanted: Path | None) -> Path:
     root = wanted or Path(NAME)
     if wanted is None and not os.access(Path.cwd(), os.W_OK):
         root = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
-    (root / FOLDER).mkdir(parents=True, exist_ok=True)
+    (root / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
     samples = files("holdfast.cli.samples")
     for name in (FILE, "blocks.py"):
         if not (root / name).exists():

@@ -38,6 +38,8 @@ class _Mine(threading.local):
 
 class Connections:
     def __init__(self, address: str, token: str, timeout: float) -> None:
+        # A worker's list of engines: one of them is enough for asking.
+        address = address.split(",")[0].strip()
         parts = urlsplit(address if "://" in address else f"http://{address}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadConfiguration(f"{address!r} is not the address of a server; like http://127.0.0.1:3030")

@@ -55,7 +55,7 @@ class ExecutionView(msgspec.Struct, frozen=True):
     version: int
     status: str
     is_ended: bool
-    #: None until it has ended; False means effects remain that nobody undid
+    #: of one that failed or was cancelled: False means effects remain that nobody undid; None otherwise
     is_safe: bool | None
     progress: Progress
     output: Any

@@ -157,7 +157,7 @@ class Rounds:
 
     def _dead(self, now: int, is_sure: bool = False) -> list[str]:
         engine = self._engine
-        # In this order: an engine that has just started has its row before it has its lock.
+        # In this order: an engine takes its lock before it writes its row, so every row read here had a lock.
         with engine.store.reading() as queries:
             engines = queries.engines()
         living = engine.store.living_engines()

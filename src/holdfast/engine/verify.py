@@ -54,13 +54,14 @@ class Report(msgspec.Struct):
 def verify(store: Store, progress: Callable[[int], None] | None = None) -> Report:
     """Check everything. `progress` hears how many executions are done."""
     report = Report()
+    incarnations: set[str] = set()
     after = b""
     with store.reading() as queries:
         while keys := queries.ids(after, 200):
             for key in keys:
                 id = from_key(key)
                 with queries.consistent():
-                    report.findings += _Check(queries, id, report).run()
+                    report.findings += _Check(queries, id, report, incarnations).run()
                 report.executions += 1
             after = keys[-1]
             if progress is not None:
@@ -78,10 +79,12 @@ def _orphans(queries: Queries) -> Iterator[Finding]:
 class _Check:
     """One execution. One thing wrong is reported once: what merely follows from it is not compared."""
 
-    def __init__(self, queries: Queries, id: str, report: Report) -> None:
+    def __init__(self, queries: Queries, id: str, report: Report, incarnations: set[str]) -> None:
         self.queries = queries
         self.id = id
         self.report = report
+        #: of workers, as far as they were looked up; shared by all checks
+        self.incarnations = incarnations
         self.findings: list[Finding] = []
         #: attempts that may have had an effect, by job that may not run twice
         self.starts: dict[int, int] = {}
@@ -94,9 +97,8 @@ class _Check:
         self.findings.append(Finding(invariant, self.id, text))
 
     def unsound(self, invariant: str, text: str) -> None:
-        """The history itself is broken, so nothing can be derived from it. Only the first such finding counts."""
-        if self.is_sound:
-            self.bad(invariant, text)
+        """The history itself is broken, so nothing can be derived from it."""
+        self.bad(invariant, text)
         self.is_sound = False
 
     def run(self) -> list[Finding]:
@@ -147,7 +149,7 @@ class _Check:
     def _fold(self, header: Header, snapshot: State | None, state: State) -> None:
         """All rows, each against the one before it, into `state`."""
         # Two digests after a row that does not fit: which of its columns was changed shows in the next row.
-        digests = (b"",)
+        digests: tuple[bytes, ...] = (b"",)
         seq = 0
         while rows := self.queries.history(self.id, seq, 500):
             for row in rows:
@@ -180,7 +182,7 @@ class _Check:
         if row.digest not in expected:
             self.unsound("I-3", f"row {row.seq} does not continue the chain: it was changed afterwards")
             return (row.digest, *expected)
-        if row.at < state.at:
+        if self.is_sound and row.at < state.at:
             self.unsound("I-18", f"row {row.seq} is dated before the one it follows")
         if _REFERENCE in row.body:
             self.blobs.update((ref.digest, ref) for ref in _refs(events))
@@ -305,8 +307,11 @@ class _Check:
     def _claim(self, row: JobRow) -> None:
         """A claim whose worker has no row any more is given up by an engine. Quiet as long as none can have
         noticed: measured by the signs of life in the store, since nobody gives up anything while all are away."""
+        if row.incarnation in self.incarnations:
+            return
         workers = self.queries.workers()
-        if any(worker.incarnation == row.incarnation for worker in workers):
+        self.incarnations.update(worker.incarnation for worker in workers)
+        if row.incarnation in self.incarnations:
             return
         engines = self.queries.engines()
         now = max([0, *(worker.seen_at for worker in workers), *(engine.seen_at for engine in engines)])

@@ -281,6 +281,8 @@ class _Compiler:
         """A value in the short form: quotes make text, `${…}` an expression, the rest is typed as YAML."""
         if "${" in excerpt.text:
             return names.template(excerpt.unquoted())
+        if excerpt.is_text:
+            return constant(excerpt.text)
         if excerpt.unquoted() is not excerpt:
             return constant(excerpt.unquoted().text)
         if excerpt.text in ("", "~"):

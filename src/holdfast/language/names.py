@@ -33,6 +33,8 @@ class Excerpt:
     text: str
     node: Node
     offset: int = 0
+    #: never anything but text, whatever it looks like: a command `true`, an address `10`
+    is_text: bool = False
 
     def part(self, start: int, end: int | None = None) -> Excerpt:
         return Excerpt(self.text[start:end], self.node, self.offset + start)

@@ -84,7 +84,8 @@ def pin(workflow: Workflow, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[Job
         if declared.retry is not None and declared.retry.attempts > 1 and not spec.may_repeat:
             _add(
                 problems, step, "HF0133",
-                f"`retry` has no effect: block `{declared.block}` is neither pure nor idempotent",
+                f"`retry` is followed only when block `{declared.block}` says that nothing was done: it is neither"
+                " pure nor idempotent",
                 key="retry", warning=True, help="if it may run twice, say `idempotent: yes`",
             )  # fmt: skip
         if offer.parameters:

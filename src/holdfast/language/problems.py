@@ -158,9 +158,10 @@ PROBLEMS: dict[str, Explanation] = {
         "The key means nothing on this type of step.",
     ),
     "HF0133": Explanation(
-        "retry has no effect",
+        "retry has little effect",
         "A block that is neither pure nor idempotent runs at most once per visit, because a second "
-        "attempt might do the work twice. If this block may run twice, say `idempotent: yes` on the step.",
+        "attempt might do the work twice. It is tried again only where it says itself that nothing was done "
+        "(`NothingDone`). If this block may run twice, say `idempotent: yes` on the step.",
     ),
     "HF0134": Explanation(
         "quoted words are not interpolated",

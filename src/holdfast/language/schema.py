@@ -31,7 +31,7 @@ _YES_OR_NO = {"enum": [True, False, "yes", "no", "true", "false", "on", "off"]}
 def json_schema() -> dict[str, Any]:
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "$id": "https://holdfast.dev/schema/workflow.json",
+        "$id": "urn:holdfast:workflow",
         "title": "Holdfast workflow",
         "anyOf": [{"$ref": "#/definitions/workflow"}, {"$ref": "#/definitions/steps"}],
         "definitions": {

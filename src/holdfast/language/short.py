@@ -155,7 +155,8 @@ class ShortForms:
         for key, capture in found.items():
             if isinstance(capture, Capture):
                 part = rest.part(capture.start, capture.start + len(capture.text))
-                draft.pairs[key] = part.unquoted()
+                inner = part.unquoted()
+                draft.pairs[key] = Excerpt(inner.text, inner.node, inner.offset, is_text=True)
 
     def _pairs(self, draft: Draft, rest: Excerpt) -> None:
         """`key=value key2="two words"`, separated by spaces."""

@@ -145,7 +145,6 @@ STEP_TYPES: dict[str, StepType] = {
 #: short forms of blocks that come with Holdfast, and keys that their results are known to have
 BLOCK_FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "shell": ("${command...}", ("stdout", "stderr", "exit_code")),
-    "ssh": ('["to " ${endpoint}] ${command...}', ("stdout", "stderr", "exit_code")),
     "http": (
         "${endpoint}",
         ("status_code", "headers", "content", "content_text", "content_json", "duration"),
@@ -157,7 +156,7 @@ COMING_TYPES = frozenset(
     (
         "approve", "clear-config", "clear-sensor", "clear-variable", "clear-workflow-variable", "foreach",
         "function-block", "goto", "graph", "if", "invoke", "invoke-effector", "label", "load", "reconcile",
-        "retry", "set-config", "set-sensor", "signal", "subworkflow", "switch", "transform", "wait",
+        "retry", "set-config", "set-sensor", "signal", "ssh", "subworkflow", "switch", "transform", "wait",
         "workflow",
     )
 )  # fmt: skip

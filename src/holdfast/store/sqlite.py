@@ -88,7 +88,7 @@ def _translated(address: str) -> Iterator[None]:
     try:
         yield
     except apsw.FullError as error:
-        raise StoreFull(f"{address}: no space left ({error}); free some and restart the engine") from error
+        raise StoreFull(f"{address}: no space left ({error}); free some; the engine goes on by itself") from error
     except apsw.ReadOnlyError as error:
         raise StoreReadOnly(f"{address} cannot be written: {error}") from error
     except apsw.ConstraintError as error:
@@ -103,7 +103,7 @@ def _translated(address: str) -> Iterator[None]:
         raise StoreDamaged(f"{address} is not a sound SQLite file: {error}; restore a backup") from error
     except apsw.IOError as error:
         if "ENOSPC" in str(error) or (_extended(error) == apsw.SQLITE_IOERR_WRITE and _is_full(address)):
-            raise StoreFull(f"{address}: no space left ({error}); free some and restart the engine") from error
+            raise StoreFull(f"{address}: no space left ({error}); free some; the engine goes on by itself") from error
         raise StoreUnavailable(f"{address}: input/output error: {error}") from error
 
 
