@@ -117,9 +117,9 @@ class Embedded:
         if with_worker:
             # On a store of our own the name may be the same in every life: a new one replaces the old. On a
             # shared one it must be ours alone, or two engines would take turns in declaring each other's dead.
-            name = worker_name or engine_name or "embedded"
+            name = worker_name or "embedded"
             if self.store.is_shared and not worker_name:
-                name = f"{name}-{socket.gethostname()}-{engine_id[:6]}"
+                name = f"embedded-{socket.gethostname()}-{engine_id[:6]}"
             self.worker = Worker(LocalLink(self.engine), registry, name, slots, queues, processes=processes)
 
     def __enter__(self) -> Self:

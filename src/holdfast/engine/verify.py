@@ -118,7 +118,7 @@ class _Check:
             self._against_header(header, state)
             self._against_rows(state)
             self._verdict(state)
-        self._against_tables(header)
+        self._lines(header)
         self._blobs()
         return self.findings
 
@@ -256,16 +256,15 @@ class _Check:
                 self.bad("I-4", f"the header says {name} {stored!r}, the history {folded!r}")
         if not _is_same_summary(header.summary, summary_of(state)):
             self.bad("I-4", "the header's summary (who, labels, output, failure) is not that of the history")
+        if self.queries.definition(state.definition) is None:
+            self.bad("I-36", "its definition is not stored")
 
-    def _against_tables(self, header: Header) -> None:
-        """What does not depend on the history."""
+    def _lines(self, header: Header) -> None:
         lines = self.queries.rows(
             "SELECT count(*), coalesce(max(number), 0) FROM logs WHERE execution = ?", (to_key(self.id),)
         )[0]
         if lines[0] != lines[1] or lines[1] != header.logs:
             self.bad("I-2", f"{lines[0]} log lines, the last is {lines[1]}, the header says {header.logs}")
-        if self.is_sound and self.queries.definition(header.definition) is None:
-            self.bad("I-36", "its definition is not stored")
 
     # --- the fold against the work ------------------------------------------------------------------
     def _against_rows(self, state: State) -> None:
