@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -357,7 +358,14 @@ def test_a_bug_that_passes_costs_nothing() -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_an_outcome_that_is_refused_in_every_form_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outcome_that_is_refused_in_every_form_is_dropped(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A logger of its own: the command line, tested in the same process, silences ours.
+    log = logging.Logger("worker")
+    log.addHandler(caplog.handler)
+    monkeypatch.setattr(worker_module, "log", log)
+
     async def main() -> None:
         link = FakeLink()
 
