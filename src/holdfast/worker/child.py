@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -57,9 +58,16 @@ class Child:
             self._is_busy = True
             outcome = self._run(parcel)
             self._context = None
+            self._flush()
             self._send(Finished(outcome))
             self._is_busy = False
         os._exit(0)
+
+    def _flush(self) -> None:
+        """What the block printed: before its outcome is known, and before an exit that flushes nothing."""
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
 
     def _bind_to_parent(self) -> None:
         """Linux: be told when the parent dies, and keep orphaned descendants findable below us.
