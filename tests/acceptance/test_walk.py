@@ -142,8 +142,10 @@ def test_cancel_stops_running_work_and_says_what_may_remain(open_holdfast: Open)
     assert holdfast.service.cancel(holdfast.actor, started.id, "enough").status in ("CANCELLING", "CANCELLED")
     view = holdfast.service.wait(holdfast.actor, started.id, 10)
     assert (view.status, view.is_safe, view.residue) == ("CANCELLED", False, [1])
+    assert holdfast.service.cancel(holdfast.actor, started.id).status == "CANCELLED", "asked again, the same answer"
+    done = holdfast.run({"name": "done", "steps": ["no-op"]})
     with pytest.raises(WrongStatus):
-        holdfast.service.cancel(holdfast.actor, started.id)
+        holdfast.service.cancel(holdfast.actor, done.id)
 
 
 def test_cancel_right_after_the_start_never_sticks(open_holdfast: Open) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from holdfast.api.app import App
 from holdfast.api.routes import BODY_LIMIT
+from holdfast.core.errors import StoreFull
 from holdfast.core.ids import make_id
 
-from .support import ECHO, LONG, House, house
+from .support import ECHO, LONG, Got, House, house
 
 X = "/api/v1/executions"
 W = "/api/v1/workflows"
@@ -368,6 +371,115 @@ def test_a_busy_engine_pushes_back(home: House) -> None:
         engine.max_pending = before
     assert (got.status, got.code, got.headers["retry-after"]) == (429, "HF0702", "1")
     assert home.ask("GET", "/api/v1/ready").json == {"status": "ready"}
+
+
+def test_it_is_not_ready_while_nothing_can_be_committed(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "sqlite:////srv/state.db: no space left"
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise StoreFull(said)
+
+    engine = home.holdfast.engine
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_drive", full)
+        assert home.ask("POST", X, {"workflow": "echo"}).status == 507
+        got = home.ask("GET", "/api/v1/ready")
+        assert (got.status, got.json) == (503, {"status": "not ready", "reason": said})
+        # Where the store is, is nobody's business who has no token.
+        got = home.ask("GET", "/api/v1/ready", token="")
+        assert (got.status, got.json["status"]) == (503, "not ready")
+        assert "commit" in got.json["reason"]
+        assert "/srv" not in got.json["reason"]
+    deadline = time.monotonic() + 10
+    while home.ask("POST", X, {"workflow": "echo"}).status != 201 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    got = home.ask("GET", "/api/v1/ready", token="")
+    assert (got.status, got.json) == (200, {"status": "ready"})
+
+
+# --- memory ----------------------------------------------------------------------------------------
+class Upload:
+    """A request whose body comes when it is told to."""
+
+    def __init__(self, home: House, size: int, *, chunked: bool = False) -> None:
+        self.body = json.dumps({"workflow": "echo"}).encode().ljust(size)
+        self.chunked = chunked
+        self.connection = http.client.HTTPConnection("127.0.0.1", home.server.port, timeout=20)
+        self.connection.putrequest("POST", X)
+        self.connection.putheader("Authorization", f"Bearer {home.admin}")
+        self.connection.putheader(*(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", str(size))))
+        self.connection.endheaders()
+        self.send(self.body[:100])
+
+    def send(self, data: bytes) -> None:
+        self.connection.send(b"%x\r\n%s\r\n" % (len(data), data) if self.chunked else data)
+
+    def finish(self) -> Got:
+        self.send(self.body[100:])
+        if self.chunked:
+            self.connection.send(b"0\r\n\r\n")
+        return self.answer()
+
+    def answer(self) -> Got:
+        answer = self.connection.getresponse()
+        return Got(answer.status, {k.lower(): v for k, v in answer.headers.items()}, answer.read())
+
+
+@pytest.fixture
+def narrow(home: House) -> Iterator[App]:
+    """Room for 300,000 bytes of bodies."""
+    app = home.server.app
+    before, app.max_body_bytes = app.max_body_bytes, 300_000
+    yield app
+    app.max_body_bytes = before
+    until(lambda: app.body_bytes == 0)
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_slow_uploads_share_a_bounded_room(home: House, narrow: App) -> None:
+    slow = [Upload(home, 100_000) for _ in range(3)]
+    until(lambda: narrow.body_bytes == 300_000)
+    refused = Upload(home, 100_000)
+    got = refused.answer()
+    assert (got.status, got.code, got.headers["retry-after"]) == (429, "HF0702", "1")
+    # What has no room is not held: the same connection works once the rest of the body has passed.
+    refused.send(refused.body[100:])
+    refused.connection.request("GET", "/api/v1/ready")
+    assert refused.answer().status == 200
+    assert Upload(home, 100_000, chunked=True).answer().status == 429
+    # Over the limit stays over the limit, and what is small or has no body goes on.
+    assert home.ask("POST", X, b" " * (BODY_LIMIT + 1)).status == 413
+    id = home.ask("POST", X, {"definition": LONG}).json["id"]
+    assert home.ask("POST", f"{X}/{id}/cancel", {}).status < 300
+    assert narrow.body_bytes == 300_000
+    assert f"holdfast_http_body_bytes {narrow.body_bytes}\n" in home.ask("GET", "/api/v1/metrics").data.decode()
+
+    assert slow[0].finish().status == 201
+    until(lambda: narrow.body_bytes == 200_000)
+    slow.append(Upload(home, 100_000))
+    until(lambda: narrow.body_bytes == 300_000)
+    slow[1].connection.close()  # one that goes away gives its room back too
+    until(lambda: narrow.body_bytes == 200_000)
+    assert [upload.finish().status for upload in slow[2:]] == [201, 201]
+
+
+def test_a_body_of_unknown_size_takes_the_room_it_may_need(home: House, narrow: App) -> None:
+    upload = Upload(home, 50_000, chunked=True)
+    until(lambda: narrow.body_bytes == BODY_LIMIT)  # alone it may be larger than the room
+    assert Upload(home, 20_000).answer().status == 429
+    assert upload.finish().status == 201
+
+
+def test_a_body_that_is_refused_gives_its_room_back(home: House, narrow: App) -> None:
+    for body in (b"{" * 100_000, b" " * 100_000, b'{"workflow": "nothing"}'.ljust(100_000)):
+        assert home.ask("POST", X, body).status in (400, 404, 422)
+        until(lambda: narrow.body_bytes == 0)
 
 
 def test_a_bug_is_logged_with_an_incident_and_tells_nothing(

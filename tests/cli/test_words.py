@@ -11,11 +11,12 @@ import pytest
 from holdfast.cli import serverfile
 from holdfast.cli.inputs import collect, is_file, modules_of, typed
 from holdfast.cli.progress import Progress
-from holdfast.cli.settings import Settings, find_project, sqlite_address, sqlite_path
+from holdfast.cli.settings import Settings, find_project, sqlite_address
 from holdfast.cli.text import clip, table, took
 from holdfast.core.errors import BadUsage
 from holdfast.core.lanes import Op
 from holdfast.language import load_workflow
+from holdfast.store.address import identity, kind_of, sqlite_path, without_password
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ def test_all_problems_end_the_start_safely_without_a_job() -> None:
     events = case.when(r.StartExecution(ID, "bad", definition=b"d" * 16))
     assert kinds(events) == ["ExecutionStarted", "ExecutionFailed"]
     assert case.state.status is Status.FAILED_SAFE
+    assert case.state.input == "bad", "the history shows what was asked for"
     assert case.state.failure is not None
     assert [p["code"] for p in case.state.failure.details] == ["HF0201", "HF0211", "HF0211"]
     assert not case.state.jobs
@@ -286,11 +287,15 @@ def test_cancel_waits_for_running_jobs_and_repeats_quietly() -> None:
     assert case.state.residue == (1,), "a job stopped half way may have had an effect"
 
 
-def test_cancel_of_an_ended_execution_is_refused() -> None:
+def test_cancel_again_gives_the_same_answer_and_of_anything_else_that_ended_is_refused() -> None:
     case = running([("job", 0)])
     case.when(r.CancelExecution())
+    assert case.when(r.CancelExecution()) == []
+    done = running([("job", 0)])
+    done.claim()
+    done.when(r.CompleteJob(1, 1))
     with pytest.raises(WrongStatus):
-        case.when(r.CancelExecution())
+        done.when(r.CancelExecution())
 
 
 def test_a_timer_fires_once() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from holdfast.core import ledger
 from holdfast.core.model import Effect, JobSpec
-from holdfast.engine.dispatch import Session
 from holdfast.engine.exchanges import Exchanges
-from holdfast.engine.items import Item
+from holdfast.engine.items import Item, Reply
+from holdfast.engine.turn import Turn
+from holdfast.transport.messages import Exchange
 from tests.sim.__main__ import run_seed
 from tests.sim.world import FAULTS
 
@@ -47,20 +48,37 @@ def calls_failures_harmless(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger, "effect_of_failure", lambda spec, said: Effect.NONE)
 
 
-def trusts_its_own_mailbox(patch: pytest.MonkeyPatch) -> None:
-    """What never left this engine may have been sent by another one."""
-    real = Exchanges._lose
+def answers_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    real = Turn._build
 
-    def lose(self: Exchanges, session: Session, why: str) -> list[Item]:
-        self.is_shared = False
-        return real(self, session, why)
+    def build(self: Turn) -> None:
+        real(self)
+        self.answer()
 
-    patch.setattr(Exchanges, "_lose", lose)
+    patch.setattr(Turn, "_build", build)
+
+
+def takes_any_greeting(patch: pytest.MonkeyPatch) -> None:
+    """A worker that comes back from another engine is not asked what it holds."""
+    real = Exchanges.exchange
+
+    def exchange(self: Exchanges, exchange: Exchange, now: int, reply: Reply) -> list[Item]:
+        session = self.dispatch.sessions.get(exchange.incarnation)
+        if session is not None:
+            session.greeting = exchange.greeting
+        return real(self, exchange, now, reply)
+
+    patch.setattr(Exchanges, "exchange", exchange)
 
 
 @pytest.mark.parametrize(
     ("plant", "invariant", "first"),
-    [(repeats_everything, "I-16", 0), (calls_failures_harmless, "I-33", 0), (trusts_its_own_mailbox, "I-16", 20_500)],
+    [
+        (repeats_everything, "I-16", 0),
+        (calls_failures_harmless, "I-33", 0),
+        (answers_before_the_commit, "I-1", 0),
+        (takes_any_greeting, "stuck", 600),
+    ],
 )
 def test_it_finds_planted_bugs(plant: Any, invariant: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)

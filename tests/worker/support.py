@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.blocks import Context, Registry
 from holdfast.core.errors import ServerUnreachable, UnknownWorker
@@ -121,6 +121,27 @@ class FakeLink:
                 self._accepts.clear()
                 await self._accepts.wait()
         return self.accepted[("x1", job, attempt)]
+
+
+class Nowhere(FakeLink):
+    """No engine answers: each try fails at once, or hangs."""
+
+    def __init__(self, hangs: bool = False) -> None:
+        super().__init__()
+        self.hangs = hangs
+
+    async def hello(self, hello: Hello) -> Welcome:
+        self.hellos.append(hello)
+        return await self._fail()
+
+    async def goodbye(self, incarnation: str) -> None:
+        await super().goodbye(incarnation)
+        await self._fail()
+
+    async def _fail(self) -> NoReturn:
+        if self.hangs:
+            await asyncio.sleep(60)
+        raise ServerUnreachable("no engine answers")
 
 
 def unreachable(times: int, when: Callable[[Exchange], bool] = lambda exchange: True) -> Callable[[Exchange], None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -13,13 +14,13 @@ from typing import Any
 import pytest
 
 from holdfast.blocks import Registry
-from holdfast.core.errors import EngineBug, PayloadTooLarge, Unauthenticated, WorkerSuperseded
+from holdfast.core.errors import EngineBug, PayloadTooLarge, ServerUnreachable, Unauthenticated, WorkerSuperseded
 from holdfast.core.model import Effect, Failure, LogLine
 from holdfast.transport.messages import Exchange, Outcome
 from holdfast.worker import Worker, outcomes
 from holdfast.worker import worker as worker_module
 from tests.worker import sample
-from tests.worker.support import FakeLink, parcel, unreachable
+from tests.worker.support import FakeLink, Nowhere, parcel, unreachable
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -526,3 +527,95 @@ def test_a_worker_that_is_not_let_in_says_why() -> None:
     with pytest.raises(Unauthenticated, match="no valid token"):
         worker.start_in_thread()
     worker.stop()
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_drain_interrupts_the_search_for_an_engine(hangs: bool) -> None:
+    async def main() -> None:
+        link = Nowhere(hangs)
+        worker = Worker(link, name="w1")
+        life = asyncio.create_task(worker.run())
+        while len(link.hellos) < (1 if hangs else 5):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        began = time.monotonic()
+        await worker.drain(30)
+        await life
+        assert time.monotonic() - began < 1
+        assert worker.error is None
+        assert link.is_closed
+        assert not link.goodbyes, "nobody to say it to"
+
+    run(main())
+
+
+def test_cancelling_interrupts_the_search_for_an_engine() -> None:
+    async def main() -> None:
+        link = Nowhere()
+        life = asyncio.create_task(Worker(link, name="w1").run())
+        while not link.hellos:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        life.cancel()
+        await asyncio.wait({life}, timeout=1)
+        assert life.cancelled()
+        assert link.is_closed
+
+    run(main())
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_an_idle_worker_whose_engine_is_gone_drains_at_once(hangs: bool) -> None:
+    """It was welcome once; now polls, hellos and the goodbye lead nowhere."""
+
+    class Gone(Nowhere):
+        async def hello(self, hello: Any) -> Any:
+            return await (super().hello(hello) if self.hellos else FakeLink.hello(self, hello))
+
+    async def main() -> None:
+        link = Gone()
+        link.before = unreachable(1_000_000)
+        worker = Worker(link, name="w1")
+        life = asyncio.create_task(worker.run())
+        while len(link.exchanges) < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        link.hangs = hangs
+        began = time.monotonic()
+        await worker.drain(30)
+        await life
+        assert time.monotonic() - began < 1
+        assert worker.error is None
+        assert link.is_closed
+
+    run(main())
+
+
+def test_a_worker_told_to_go_before_it_came_says_nothing() -> None:
+    async def main() -> None:
+        link = FakeLink()
+        worker = Worker(link, name="w1")
+        await worker.drain()
+        await worker.run()
+        assert (link.hellos, link.is_closed) == ([], True)
+
+    run(main())
+
+
+def test_a_thread_that_finds_no_engine_is_stopped_at_once() -> None:
+    link, stopping = Nowhere(), threading.Event()
+    worker = Worker(link, Registry(), name="w1")
+    threading.Timer(0.3, stopping.set).start()
+    began = time.monotonic()
+    assert not worker.start_in_thread(unless=stopping)
+    worker.stop(30)
+    assert time.monotonic() - began < 1.5
+    assert worker.error is None
+    assert link.is_closed
+    with pytest.raises(ServerUnreachable, match=r"within 0\.2 s"):
+        Worker(Nowhere(), name="w2").start_in_thread(0.2, threading.Event())
+
+
+def test_a_thread_that_is_stopped_while_it_is_waited_for_lets_go() -> None:
+    worker = Worker(Nowhere(), Registry(), name="w1")
+    threading.Timer(0.2, worker.stop).start()
+    began = time.monotonic()
+    assert not worker.start_in_thread()
+    assert time.monotonic() - began < 1.5

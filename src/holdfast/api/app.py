@@ -48,6 +48,11 @@ Send = Callable[[Message], Awaitable[None]]
 BODY_WAIT = 30.0
 #: A body over the limit, but not over this, is let pass unread: who sends it to the end sees the answer.
 DRAINED = 64 * 1024 * 1024
+#: bytes that the bodies of all open requests may take together
+BODY_BYTES = 64 * 1024 * 1024
+#: Bodies below this are not counted: the number of requests bounds them, and a cancel gets through while
+#: others upload.
+SMALL_BODY = 16 * 1024
 _JSONS = frozenset({"", JSON, "text/json"})
 _YAMLS = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
 _MSGPACKS = frozenset({MSGPACK, "application/msgpack", "application/vnd.msgpack"})
@@ -68,6 +73,7 @@ class App:
         max_requests: int = 1024,
         max_streams: int = 256,
         max_reads: int = 512,
+        max_body_bytes: int = BODY_BYTES,
         refused_page: Callable[[Refused], Reply] | None = None,
     ) -> None:
         self.service = service
@@ -81,6 +87,9 @@ class App:
         self.streams = 0
         self.max_requests = max_requests
         self.max_streams = max_streams
+        self.max_body_bytes = max_body_bytes
+        #: of bodies that are being read, or are read and not yet answered
+        self.body_bytes = 0
         self._max_reads = max_reads
         self._reads = 0
         self._pool = ThreadPoolExecutor(threads, "holdfast-api")
@@ -182,16 +191,41 @@ class App:
                 raise Unauthenticated("this needs a token: `Authorization: Bearer hf_…`")
             caller.need(route.role)
         query = read_query(scope["query_string"], route.query, route.lists)
-        body, raw = None, b""
-        if route.body is not None:
+        if route.body is None:
+            return await self._answer(Call(self, route, scope, headers, caller, path, query, None, b""))
+        reserved = self._reserve(headers, route.limit)
+        try:
             raw = await read_body(receive, headers, route.limit)
+            # What was said or feared beforehand gives way to what came.
+            weight = len(raw) if len(raw) > SMALL_BODY else 0
+            self.body_bytes -= reserved - weight
+            reserved = weight
             if len(raw) > 64 * 1024:
                 body = await self.threaded(self._parse, route, headers, raw)
             else:
                 body = self._parse(route, headers, raw)
-        call: Call[Any, Any] = Call(self, route, scope, headers, caller, path, query, body, raw)
-        if route.is_async:
-            return self._finish(call, await route.handler(call))
+            return await self._answer(Call(self, route, scope, headers, caller, path, query, body, raw))
+        finally:
+            self.body_bytes -= reserved
+
+    def _reserve(self, headers: Mapping[bytes, bytes], limit: int) -> int:
+        """Make room for a body before any of it is read; returns how much of it counts."""
+        length = headers.get(b"content-length", b"")
+        if b"transfer-encoding" in headers:
+            size = limit
+        else:
+            size = int(length[:20]) if length.isdigit() else 0
+        if size <= SMALL_BODY or size > limit:  # one over the limit is refused, not read
+            return 0
+        # A single one always fits: else one that may be as large as all together would never be read.
+        if self.body_bytes and self.body_bytes + size > self.max_body_bytes:
+            raise TooBusy(f"other requests' bodies take {self.body_bytes:,} bytes already; try again in a second")
+        self.body_bytes += size
+        return size
+
+    async def _answer(self, call: Call[Any, Any]) -> Response:
+        if call.route.is_async:
+            return self._finish(call, await call.route.handler(call))
         response: Response = await self.threaded(self._read, call)
         return response
 

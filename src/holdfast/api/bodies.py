@@ -192,8 +192,11 @@ class Health(msgspec.Struct, omit_defaults=True):
     workers: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class Ready(msgspec.Struct):
+class Ready(msgspec.Struct, omit_defaults=True):
+    """`reason` is there when `status` is not `ready`; where the store is, it says only to those with a token."""
+
     status: str
+    reason: str = ""
 
 
 class Version(msgspec.Struct):

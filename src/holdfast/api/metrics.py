@@ -77,6 +77,7 @@ def exposition(app: App, actor: Actor) -> str:
     answered = [({"code": str(code)}, n) for code, n in sorted(app.answered.items())]
     add("http_requests_total", "counter", "Requests answered, by status.", answered)
     add("http_open_requests", "gauge", "Requests being worked on.", [({}, app.requests)])
+    add("http_body_bytes", "gauge", "Bodies of these requests, as far as they are counted.", [({}, app.body_bytes)])
     add("http_open_streams", "gauge", "Live feeds.", [({}, app.streams)])
     add("uptime_seconds", "gauge", "Since the API came up.", [({}, round(time.monotonic() - app.started_at, 3))])
     add("process_cpu_seconds_total", "counter", "CPU time of this process.", [({}, round(time.process_time(), 3))])

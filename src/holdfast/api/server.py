@@ -18,7 +18,7 @@ from typing import Any, Self
 from holdfast.core.errors import BadConfiguration
 from holdfast.engine.service import Service
 
-from .app import App
+from .app import BODY_BYTES, App
 from .auth import Auth, Role
 from .page import refused_page
 from .routing import make_router
@@ -53,6 +53,7 @@ class Server:
         threads: int = 8,
         max_requests: int = 1024,
         max_streams: int = 256,
+        max_body_bytes: int = BODY_BYTES,
         certificate: str = "",
         private_key: str = "",
     ) -> None:
@@ -71,6 +72,7 @@ class Server:
             threads=threads,
             max_requests=max_requests,
             max_streams=max_streams,
+            max_body_bytes=max_body_bytes,
             refused_page=refused_page,
         )
         self._fallback = fallback

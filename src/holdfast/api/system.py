@@ -45,8 +45,15 @@ def health(call: Call[Nothing, None]) -> Health:
 def ready(call: Call[Nothing, None]) -> Reply:
     """Whether requests that write are accepted now."""
     engine = call.service.engine
-    is_ready = engine.is_alive and engine.pending < engine.max_pending
-    return Reply(Ready("ready" if is_ready else "not ready"), 200 if is_ready else 503)
+    if not engine.is_alive:
+        reason = "the engine has stopped"
+    elif trouble := engine.trouble:
+        reason = trouble if call.caller is not None else "nothing can be committed to the store at present"
+    elif engine.pending >= engine.max_pending:
+        reason = "more is waiting than the engine will hold in memory"
+    else:
+        return Reply(Ready("ready"))
+    return Reply(Ready("not ready", reason), 503)
 
 
 @routes.add("GET", f"{API}/version", role=Role.VIEWER, answer=Version)

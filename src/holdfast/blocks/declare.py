@@ -11,6 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -164,8 +165,18 @@ def _declare(
         isolation=isolation,
         parameters=(parameters := Parameters(function, hints)).schema,
         result=result_schema(hints.get("return", Any)),
+        digest=_source_digest(function),
     )
     return Block(function, offer, parameters)
+
+
+def _source_digest(function: Callable[..., Any]) -> str:
+    """Which code this is, so that an edited block is not mistaken for the old one. Empty where no source is."""
+    try:
+        lines, _ = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        return ""
+    return blake2b("".join(lines).encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def duration(value: float | str, what: str) -> int:

@@ -86,9 +86,9 @@ def reading(settings: Settings) -> Iterator[Verbs]:
         yield client(*server)
         return
     from holdfast.engine.service import Service
+    from holdfast.store.address import open_reading
 
     from .local import LocalVerbs
-    from .reading import open_reading
     from .text import say
 
     with ExitStack() as stack:

@@ -146,7 +146,7 @@ def _disk(settings: Settings) -> Iterator[Check]:
 
 
 def _store(settings: Settings) -> Iterator[Check]:
-    from .reading import open_reading
+    from holdfast.store.address import open_reading
 
     try:
         store = open_reading(settings.store)

@@ -11,9 +11,10 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from holdfast.core.errors import BadConfiguration
+from holdfast.store.address import identity, kind_of, sqlite_path, without_password
 
 from .refusals import close_to
 
@@ -100,10 +101,10 @@ class Settings:
     @property
     def store_id(self) -> str:
         """The same for every spelling of one store, and without its password."""
-        from holdfast.store.address import without_password
-
         path = self.store_path
-        return str(path.resolve()) if path else without_password(self.store)
+        if path:
+            return str(path.resolve())
+        return identity(self.store) if kind_of(self.store) == "postgres" else without_password(self.store)
 
     @property
     def folder(self) -> Path:
@@ -114,23 +115,12 @@ class Settings:
     @property
     def shown_store(self) -> str:
         """The store as people like to read it."""
-        from holdfast.store.address import without_password
-
         path = self.store_path
         return shown_path(path) if path else without_password(self.store)
 
 
 def sqlite_address(path: Path) -> str:
     return f"sqlite:///{quote(str(path))}"
-
-
-def sqlite_path(address: str) -> Path | None:
-    scheme, mark, rest = address.partition("://")
-    if not mark:
-        return Path(address)
-    if scheme.lower() != "sqlite":
-        return None
-    return Path(unquote(rest[1:]))
 
 
 def shown_path(path: Path) -> str:

@@ -27,8 +27,7 @@ def verify_command(store: str, output: str) -> int:
     no row is without its execution. Safe while an engine is running.
     """
     from holdfast.engine.verify import verify
-
-    from .reading import open_reading
+    from holdfast.store.address import open_reading
 
     settings = Settings({"store": store})
     began = time.monotonic()

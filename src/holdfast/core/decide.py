@@ -67,7 +67,8 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
     if program is None:
         raise UnknownWorkflow("the definition that belongs to this request is not stored")
 
-    input, problems = program.check_input(reads.load(state.id, request.input))
+    given = reads.load(state.id, request.input)
+    input, problems = program.check_input(given)
     offers = {}
     for block in program.blocks:
         offer = reads.block(block)
@@ -84,6 +85,9 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
     specs, misfits = program.pin(offers)
     problems += [problem for problem in misfits if not problem.warning]
 
+    if problems:
+        # What was asked for, not what would have become of it.
+        input = given
     events: list[e.Event] = [
         e.ExecutionStarted(
             tenant, program.name, version, digest, reads.keep(state.id, input), request.actor, request.labels
@@ -271,7 +275,8 @@ class _Transition:
             self.advance(p.SignalArrived(request.name, request.value))
 
     def _cancel(self, request: r.CancelExecution) -> None:
-        if self.state.status is Status.CANCELLING:
+        if self.state.status in (Status.CANCELLING, Status.CANCELLED):
+            # Asked again, perhaps because the first answer was lost: the same answer.
             return
         if not may("cancel", self.state.status):
             raise WrongStatus(f"execution {self.state.id} is {self.state.status.name}; it cannot be cancelled")

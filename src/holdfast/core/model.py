@@ -176,6 +176,8 @@ class BlockOffer(msgspec.Struct, frozen=True, omit_defaults=True):
     #: JSON Schema of the parameters (an object) and of the result
     parameters: dict[str, Any] = {}
     result: dict[str, Any] = {}
+    #: of its source; the same name and version with another one is other code
+    digest: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):

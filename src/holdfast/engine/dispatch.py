@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from holdfast.core.model import BlockOffer
 from holdfast.core.rows import JobRow
 from holdfast.transport.messages import Answer, CancelNotice, Parcel
 
@@ -50,9 +51,9 @@ class Session:
     """One incarnation of a worker, attached to this engine."""
 
     __slots__ = (
-        "answers", "blocks", "cancels", "engine", "forgotten", "greeting",
+        "answers", "cancels", "engine", "forgotten", "greeting",
         "held", "incarnation", "is_draining", "is_local", "lease",
-        "mailbox", "name", "planned", "queues", "refused", "saved_at", "seen_at", "slots", "waiter",
+        "mailbox", "name", "offers", "planned", "queues", "refused", "saved_at", "seen_at", "slots", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +63,7 @@ class Session:
         self.incarnation = incarnation
         self.slots = slots
         self.queues = frozenset(queues)
-        self.blocks = frozenset(blocks)
+        self.offers = {name: BlockOffer(name) for name in blocks}
         self.held: dict[JobKey, Held] = {}
         #: claims that are on their way through a commit
         self.planned = 0
@@ -82,6 +83,15 @@ class Session:
         self.lease = 0
         self.seen_at = 0
         self.saved_at = 0
+
+    @property
+    def blocks(self) -> Iterable[str]:
+        return self.offers
+
+    def has_other(self, offer: BlockOffer) -> bool:
+        """It offers that block too, in that version, with other code."""
+        own = self.offers.get(offer.name)
+        return own is not None and own.version == offer.version and own.digest != offer.digest
 
     @property
     def free(self) -> int:
@@ -115,6 +125,7 @@ class Dispatch:
 
     # --- workers ------------------------------------------------------------------------------------
     def attach(self, session: Session) -> None:
+        self.sessions.pop(session.incarnation, None)
         self.sessions[session.incarnation] = session
         self._index()
 
@@ -129,12 +140,19 @@ class Dispatch:
 
     def _index(self) -> None:
         self._offering = {}
-        for session in self.sessions.values():
+        # Newest first: where the same version stands for different code, the code that came last counts.
+        for session in reversed(self.sessions.values()):
             for queue in session.queues:
-                for block in session.blocks:
-                    self._offering.setdefault((queue, block), []).append(session)
+                for block, offer in session.offers.items():
+                    offering = self._offering.setdefault((queue, block), [])
+                    if not offering or not offering[0].has_other(offer):
+                        offering.append(session)
         # Whoever just came may offer what the queue in memory was not loaded for.
         self.is_stale = True
+
+    def newest_offer(self, name: str) -> BlockOffer | None:
+        offers = [session.offers[name] for session in self.sessions.values() if name in session.offers]
+        return offers[-1] if offers else None
 
     def places(self) -> list[tuple[str, str]]:
         """Queues and blocks somebody here has room for."""

@@ -121,6 +121,7 @@ class Engine:
         self._fatal: Exception | None = None
         self._full_until = 0.0
         self._full: Refused | None = None
+        self._trouble = ""
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
         self.started_at = store.now()
         self._offset = self.started_at - time.monotonic_ns() // 1000
@@ -139,6 +140,11 @@ class Engine:
     @property
     def is_alive(self) -> bool:
         return self._thread.is_alive() and self._fatal is None
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be committed at present; empty while all is well."""
+        return self._trouble
 
     @property
     def pending(self) -> int:
@@ -315,6 +321,7 @@ class Engine:
             return work()
         except Refused as refused:
             log.warning("store: %s", refused)
+            self._trouble = refused.message
             self.rounds.troubled()
             self._rest(0.2)
             return None
@@ -360,6 +367,7 @@ class Engine:
                 # No retry loop: for a second everything is refused at once, then one batch may try.
                 self._full, self._full_until = refused, time.monotonic() + 1.0
             log.warning("commit refused: %s", refused)
+            self._trouble = refused.message
             if isinstance(refused, StoreUnavailable):
                 # What the engine asks of itself nobody would ask again.
                 own = [item for item in items if isinstance(item, Ask) and item.is_own]
@@ -371,7 +379,7 @@ class Engine:
         except Exception as bug:
             self._isolate(items, bug)
         else:
-            self._full = None
+            self._full, self._trouble = None, ""
             self.agenda.add(turn.batch.agenda, turn.now)
             turn.answer()
             self.tell_watchers(turn.headers)

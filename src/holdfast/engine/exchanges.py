@@ -83,10 +83,30 @@ class Exchanges:
             self._supersede(before.incarnation, hello.name)
         items += self._attach(hello, now, is_local, claims, stopping)
         session = self.dispatch.sessions[hello.incarnation]
-        welcome = Welcome(self.lease, self.beat)
+        welcome = Welcome(self.lease, self.beat, self._contradictions(session))
         rows = Batch(workers=[self.row(session, now, hello)], blocks=list(hello.blocks))
         items.append(Put(rows, lambda _, error: reply(None if error else welcome, error)))
         return items
+
+    def _contradictions(self, session: Session) -> list[str]:
+        """Blocks that another worker here offers under the same version with other code. The code that came
+        last is used while it is here: somebody has just edited it."""
+        found = []
+        for other in self.dispatch.sessions.values():
+            names = [name for name, offer in session.offers.items() if other.has_other(offer)]
+            if other is not session and names:
+                listed = ", ".join(f"`{name}`" for name in names)
+                found.append(
+                    f"worker {other.name} has other code for {listed} under the same version; its jobs come here"
+                    f" as long as {session.name} lives. Restart {other.name}, or give the new code a new version"
+                )
+        return found
+
+    def _offer_again(self, gone: Session) -> list[Item]:
+        """A worker has left: what the others offer under the same names counts again."""
+        offers = [self.dispatch.newest_offer(name) for name in gone.offers]
+        back = [offer for offer in offers if offer is not None and gone.has_other(offer)]
+        return [Put(Batch(blocks=back))] if back else []
 
     def _supersede(self, incarnation: str, name: str) -> None:
         self._superseded[incarnation] = name
@@ -101,7 +121,7 @@ class Exchanges:
         if session is None:
             session = Session(hello.name, hello.incarnation, hello.slots)
         session.slots, session.queues = hello.slots, frozenset(hello.queues)
-        session.blocks = frozenset(block.name for block in hello.blocks)
+        session.offers = {block.name: block for block in hello.blocks}
         session.greeting, session.is_draining = hello.greeting, False
         session.is_local, session.engine = is_local, self.engine if is_local else ""
         session.lease, session.seen_at, session.saved_at = self.lease, now, now
@@ -149,7 +169,7 @@ class Exchanges:
         items = self._lose(session, f"worker {session.name} left")
         items.append(Put(Batch(workers=[self.row(session, now, state="offline")]), reply))
         self._close(session)
-        return items
+        return items + self._offer_again(session)
 
     def silent(self, now: int) -> list[Session]:
         """Remote workers not heard of here for a whole lease."""
@@ -167,7 +187,7 @@ class Exchanges:
             if row is not None and row.incarnation == session.incarnation:
                 items.append(Put(Batch(workers=[self.row(session, now, state="offline")])))
         self._close(session)
-        return items
+        return items + self._offer_again(session)
 
     def _close(self, session: Session) -> None:
         self.dispatch.detach(session.incarnation)

@@ -21,6 +21,7 @@ import apsw
 
 from holdfast.core.errors import (
     Conflict,
+    Refused,
     StoreDamaged,
     StoreFull,
     StoreLocked,
@@ -83,39 +84,105 @@ def is_network(kind: str) -> bool:
 
 
 @contextmanager
-def _translated(address: str) -> Iterator[None]:
+def translated(address: str) -> Iterator[None]:
     """SQLite's errors as ours; anything unknown passes."""
     try:
         yield
-    except apsw.FullError as error:
-        raise StoreFull(f"{address}: no space left ({error}); free some; the engine goes on by itself") from error
-    except apsw.ReadOnlyError as error:
-        raise StoreReadOnly(f"{address} cannot be written: {error}") from error
     except apsw.ConstraintError as error:
         if _extended(error) not in (apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_UNIQUE):
             raise
         raise Conflict(f"{address}: {error}") from error
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise StoreUnavailable(f"{address} is held by another program: {error}") from error
-    except (apsw.CantOpenError, apsw.PermissionsError) as error:
-        raise StoreUnavailable(f"{address} cannot be opened: {error}; check the folder's permissions") from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise StoreDamaged(f"{address} is not a sound SQLite file: {error}; restore a backup") from error
-    except apsw.IOError as error:
-        if "ENOSPC" in str(error) or (_extended(error) == apsw.SQLITE_IOERR_WRITE and _is_full(address)):
-            raise StoreFull(f"{address}: no space left ({error}); free some; the engine goes on by itself") from error
-        raise StoreUnavailable(f"{address}: input/output error: {error}") from error
+    except apsw.Error as error:
+        meant = _meaning(address, error)
+        if meant is None:
+            raise
+        raise meant from error
+
+
+def _meaning(address: str, error: apsw.Error) -> Refused | None:
+    if _is_for_want_of_space(address, error):
+        return StoreFull(f"{address}: no space left ({error}); free some; the engine goes on by itself")
+    match error:
+        case apsw.ReadOnlyError():
+            return StoreReadOnly(f"{address} cannot be written: {error}")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreUnavailable(f"{address} is held by another program: {error}")
+        case apsw.CantOpenError() | apsw.PermissionsError():
+            return StoreUnavailable(f"{address} cannot be opened: {error}; check the folder's permissions")
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreDamaged(f"{address} is not a sound SQLite file: {error}; restore a backup")
+        case apsw.IOError():
+            return StoreUnavailable(f"{address}: input/output error: {error}")
+    return None
+
+
+def _is_for_want_of_space(address: str, error: apsw.Error) -> bool:
+    """SQLite says so, or could not write, or could not make a file where there is no room for one."""
+    if isinstance(error, apsw.FullError) or "ENOSPC" in str(error):
+        return True
+    if isinstance(error, apsw.IOError):
+        return _extended(error) not in _READING and _is_full(address, 1 << 20)
+    return isinstance(error, apsw.CantOpenError) and _is_full(address, 64 << 10)
+
+
+#: input/output errors that no free space would cure
+_READING = (apsw.SQLITE_IOERR_READ, apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
 
 
 def _extended(error: apsw.Error) -> int:
     return int(getattr(error, "extendedresult", 0))
 
 
-def _is_full(address: str) -> bool:
+def _is_full(address: str, least: int) -> bool:
+    """Whether the file system has less than `least` bytes left, or no more files to give."""
     with suppress(OSError):
-        stat = os.statvfs(Path(address.removeprefix("sqlite:///")).parent)
-        return stat.f_bavail * stat.f_frsize < 1 << 20
+        stat = os.statvfs(Path(address.removeprefix("sqlite:///")).absolute().parent)
+        return stat.f_bavail * stat.f_frsize < least or (stat.f_files > 0 and stat.f_favail == 0)
     return False
+
+
+def unwritable(what: str, error: OSError) -> Refused:
+    """What the system says when a file or folder of a store cannot be made, as a refusal."""
+    text = f"{what}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(text)
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return StoreReadOnly(text)
+    return StoreUnavailable(text)
+
+
+def _flock(fd: int, patience: float = 0.1) -> bool:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            # It may only have been somebody who asked whether there is an owner (`owner_of`).
+            if time.monotonic() > deadline:
+                return False
+        time.sleep(0.01)
+
+
+def lock_file(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def owner_of(path: Path) -> str:
+    """Who has the store of that file open for writing, e.g. `process 7`; empty if nobody has."""
+    try:
+        fd = os.open(lock_file(path), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return "another user"  # perhaps; it cannot be ruled out
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return os.read(fd, 100).decode(errors="replace").strip() or "another process"
+    finally:
+        os.close(fd)
+    return ""
 
 
 class SqliteStore:
@@ -125,7 +192,7 @@ class SqliteStore:
     def __init__(self, path: str | Path, *, allow_network: bool = False, vfs: str | None = None) -> None:
         self.path = Path(path).absolute()  # readers are opened later, and the process may move
         self.address = f"sqlite:///{path}"
-        self._readers: list[_SqliteQueries] = []
+        self._readers: list[SqliteQueries] = []
         self._reader_lock = threading.Lock()
         self._is_closed = False
         self._vfs = vfs
@@ -137,7 +204,8 @@ class SqliteStore:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreUnavailable(f"the folder for {self.address} cannot be made: {error}") from error
+            text = f"the folder for {self.address} cannot be made: {error}"
+            raise (StoreFull if error.errno == errno.ENOSPC else StoreUnavailable)(text) from error
         kind = file_system(self.path.resolve().parent)
         if is_network(kind) and not allow_network:
             raise UnsafeStore(
@@ -146,7 +214,7 @@ class SqliteStore:
             )
         self._lock_fd = self._own()
         try:
-            with _translated(self.address):
+            with translated(self.address):
                 self._writer = self._open_writer()
                 try:
                     self._migrate()
@@ -159,19 +227,17 @@ class SqliteStore:
 
     # --- opening ------------------------------------------------------------------------------------
     def _own(self) -> int:
-        side = self.path.with_name(self.path.name + ".lock")
+        side = lock_file(self.path)
         try:
             fd = os.open(side, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise StoreFull(f"{self.address}: no space left on the device") from error
             raise StoreReadOnly(f"{side} cannot be written: {error.strerror}") from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _flock(fd):
             owner = os.read(fd, 100).decode(errors="replace").strip() or "another process"
             os.close(fd)
-            raise StoreLocked(f"{self.path} is in use by {owner}; talk to it over its API, or stop it first") from None
+            raise StoreLocked(f"{self.path} is in use by {owner}; talk to it over its API, or stop it first")
         # Only for the message to whoever comes second, so a full disk is no reason to stop here.
         with suppress(OSError):
             os.ftruncate(fd, 0)
@@ -232,15 +298,15 @@ class SqliteStore:
             if self._is_closed:
                 raise StoreUnavailable(f"{self.address} has been closed")
             reader = self._readers.pop() if self._readers else None
-        with _translated(self.address):
+        with translated(self.address):
             if reader is None:
-                reader = _SqliteQueries(self._open_reader())
+                reader = SqliteQueries(self._open_reader())
             try:
                 yield reader
             finally:
                 self._give_back(reader)
 
-    def _give_back(self, reader: _SqliteQueries) -> None:
+    def _give_back(self, reader: SqliteQueries) -> None:
         with self._reader_lock:
             if not self._is_closed:
                 self._readers.append(reader)
@@ -277,7 +343,7 @@ class SqliteStore:
         os.close(self._lock_fd)
 
 
-class _SqliteQueries(Queries):
+class SqliteQueries(Queries):
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
 
@@ -301,7 +367,7 @@ class _SqliteTransaction:
     def __init__(self, connection: apsw.Connection, now: int, address: str) -> None:
         self.now = now
         self._connection = connection
-        self._queries = _SqliteQueries(connection)
+        self._queries = SqliteQueries(connection)
         self._address = address
         #: version of every execution locked here
         self._versions: dict[str, int] = {}
@@ -309,7 +375,7 @@ class _SqliteTransaction:
     def lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
         """One engine, one writer: what the engine knows is what there is; only the unknown is read."""
         self._versions |= known
-        with _translated(self._address):
+        with translated(self._address):
             found = {id: self._load(id) for id, version in known.items() if not version}
         self._versions |= {id: locked.version for id, locked in found.items() if locked}
         return found
@@ -331,12 +397,12 @@ class _SqliteTransaction:
         )  # fmt: skip
 
     def read(self, keys: Sequence[Key]) -> dict[Key, Any]:
-        with _translated(self._address):
+        with translated(self._address):
             return {key: self._queries.shared(key) for key in keys}
 
     def commit(self, batch: Batch) -> None:
         connection = self._connection
-        with _translated(self._address):
+        with translated(self._address):
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 write(connection, batch, self.now, self._versions)

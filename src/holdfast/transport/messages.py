@@ -44,6 +44,8 @@ class Welcome(msgspec.Struct, frozen=True):
 
     lease: int
     beat: int
+    #: what whoever started the worker should know
+    warnings: list[str] = []
 
 
 class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -48,6 +48,8 @@ RECENT_LIMIT = 8192
 BUG_LIMIT = 3
 #: seconds to deliver what is left when draining, after the grace for the jobs is over
 FAREWELL = 10.0
+#: seconds for a goodbye to an engine that did not answer the last time either
+SHORT_FAREWELL = 0.5
 
 
 class Worker:
@@ -88,6 +90,8 @@ class Worker:
         self._outstanding: set[int] = set()
         self._beat = 10_000_000
         self._greeted = 0
+        #: whether the last try to reach the engine, of whichever loop, was answered
+        self._is_heard = True
         self._is_draining = False
         self._runner: Runner | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -106,17 +110,21 @@ class Worker:
         self._runner = Runner(self.registry, self._done, self._heard, processes=self._processes, name=self.name)
         tasks: list[asyncio.Task[object]] = []
         try:
-            await self._greet(0)
+            if self._is_draining:
+                return  # told to go before it came
+            over = asyncio.create_task(self._over.wait(), name="holdfast-over")
+            greeting = asyncio.create_task(self._greet(0), name="holdfast-greet")
+            tasks = [over, greeting]
+            await _first(tasks)
+            if over.done():
+                return  # a hello that arrived all the same is forgotten when its lease ends
             self._is_welcome.set()
             tasks = [
+                over,
                 asyncio.create_task(self._push(), name="holdfast-push"),
                 asyncio.create_task(self._poll(), name="holdfast-poll"),
-                asyncio.create_task(self._over.wait(), name="holdfast-over"),
             ]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                    raise error
+            await _first(tasks)
         except BaseException as error:
             self.error = error
             raise
@@ -129,35 +137,45 @@ class Worker:
 
     async def drain(self, grace: float = 30.0) -> None:
         """Take no more jobs, let the running ones end, cancel what is left after `grace`, and go."""
+        self._is_draining = True
         runner = self._runner
         if runner is None or self._over.is_set():
             return
-        self._is_draining = True
         self._wake.set()
         if not await self._until_idle(grace):
             runner.cancel_all("the worker is stopping")
             await self._until_idle(FAREWELL)
         self._over.set()
 
-    def start_in_thread(self, timeout: float = 30.0) -> None:
-        """Live in a thread and loop of its own; returns once the engine has said welcome."""
+    def start_in_thread(self, timeout: float = 30.0, unless: threading.Event | None = None) -> bool:
+        """Live in a thread and loop of its own; returns once the engine has said welcome.
+
+        Also when `unless` is set or the worker was stopped meanwhile; then False.
+        """
         self._thread = threading.Thread(target=self._live, name=f"holdfast-worker-{self.name}", daemon=True)
         self._thread.start()
-        if not self._is_welcome.wait(timeout):
-            raise ServerUnreachable(f"worker {self.name}: no engine has answered within {timeout:g} s")
+        deadline = time.monotonic() + timeout
+        while not self._is_welcome.wait(min(timeout, 0.1) if unless is not None else timeout):
+            if unless is not None and unless.is_set():
+                return False
+            if time.monotonic() >= deadline:
+                raise ServerUnreachable(f"worker {self.name}: no engine has answered within {timeout:g} s")
         if self.error is not None:
             raise self.error
+        return self._greeted > 0
 
     def stop(self, grace: float = 10.0) -> None:
         """End a worker started in a thread: drain, then wait until it is gone."""
+        self._is_draining = True  # for a thread that has not come to its loop yet
         thread, loop = self._thread, self._loop
-        if thread is None or loop is None:
+        if thread is None:
             return
-        if thread.is_alive():
+        if thread.is_alive() and loop is not None:
+            drain = self.drain(grace)
             try:
-                asyncio.run_coroutine_threadsafe(self.drain(grace), loop)
+                asyncio.run_coroutine_threadsafe(drain, loop)
             except RuntimeError:
-                pass  # it ended in this very moment
+                drain.close()  # it ended in this very moment
         thread.join(grace + FAREWELL + 15)
 
     def _live(self) -> None:
@@ -175,7 +193,7 @@ class Worker:
         assert self._runner is not None
         await self._runner.close()
         try:
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(FAREWELL if self._is_heard else SHORT_FAREWELL):
                 if self._greeted and not isinstance(self.error, WorkerSuperseded):
                     await self._link.goodbye(self.incarnation)
         except (Refused, TimeoutError) as error:
@@ -279,7 +297,9 @@ class Worker:
         try:
             while True:
                 try:
-                    return await self._link.exchange(exchange)
+                    answer = await self._link.exchange(exchange)
+                    self._is_heard = True
+                    return answer
                 except UnknownWorker:
                     # The engine has forgotten us, so it has neither applied nor kept this exchange.
                     await self._greet(greeted)
@@ -294,6 +314,7 @@ class Worker:
                         raise
                     # It may have been applied and only the answer lost: the same number asks for that answer.
                     tries += 1
+                    self._is_heard = not isinstance(error, ServerUnreachable)
                     await _pause(tries, error)
         finally:
             self._outstanding.discard(number)
@@ -320,12 +341,16 @@ class Worker:
                 )
                 try:
                     welcome = await self._link.hello(hello)
+                    self._is_heard = True
                     break
                 except Refused as error:
                     if not _is_passing(error):
                         raise
                     tries += 1
+                    self._is_heard = not isinstance(error, ServerUnreachable)
                     await _pause(tries, error)
+            for warning in welcome.warnings:
+                log.warning("%s", warning)
             self._beat = max(welcome.beat, 1000)
             self._greeted += 1
 
@@ -404,6 +429,14 @@ def _is_bug(error: Refused) -> bool:
 
 def _named(item: Outcome | Beat) -> str:
     return f"job {item.job} of {item.execution} (attempt {item.attempt})"
+
+
+async def _first(tasks: list[asyncio.Task[object]]) -> None:
+    """Until one of them ends; raises what it raised."""
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
 
 
 async def _pause(tries: int, error: Refused) -> None:
