@@ -52,3 +52,10 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def verify_beside(address: str) -> None:
+    """`holdfast verify`, as a user would run it beside a working engine."""
+    command = [sys.executable, "-m", "holdfast.cli.main", "verify", "--store", address]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

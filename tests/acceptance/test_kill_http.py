@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.engine.verify import verify
 from holdfast.store.address import open_store
-from tests.acceptance.processes import free_port, spawn, spawn_worker
+from tests.acceptance.processes import free_port, spawn, spawn_worker, verify_beside
 from tests.acceptance.workload import judge
 
 
@@ -34,6 +34,7 @@ def test_engine_and_workers_are_killed_in_turn(tmp_path: Path) -> None:
             name = chance.choice(sorted(workers))
             workers[name].send_signal(signal.SIGKILL)
             workers[name].wait()
+            verify_beside(address)
             # Every other time under a new name: then only the lease tells that the old one is gone.
             fresh = name if n % 2 else f"{name}-{n}"
             del workers[name]

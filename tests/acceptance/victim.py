@@ -32,7 +32,8 @@ def main() -> None:
                 worker_name=f"{name}-worker",
                 with_worker=not serves,
                 slots=128,
-                processes=0,
+                modules=["tests.acceptance.sync_blocks"],
+                processes=2,
                 lease=4.0,
                 beat=1.0,
             )
@@ -53,7 +54,7 @@ def main() -> None:
         feeder = Feeder(holdfast.service, folder)
         n = 0
         while True:
-            feeder.feed(n, "repeatable" if n % 2 else "plain")
+            feeder.feed(n, "isolated" if n % 10 == 0 and not serves else "repeatable" if n % 2 else "plain")
             n += 1
 
 

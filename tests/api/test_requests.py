@@ -6,7 +6,7 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -401,7 +401,10 @@ def test_it_is_not_ready_while_nothing_can_be_committed(home: House, monkeypatch
 class Upload:
     """A request whose body comes when it is told to."""
 
+    all: ClassVar[list[Upload]] = []
+
     def __init__(self, home: House, size: int, *, chunked: bool = False) -> None:
+        self.all.append(self)
         self.body = json.dumps({"workflow": "echo"}).encode().ljust(size)
         self.chunked = chunked
         self.connection = http.client.HTTPConnection("127.0.0.1", home.server.port, timeout=20)
@@ -432,6 +435,8 @@ def narrow(home: House) -> Iterator[App]:
     before, app.max_body_bytes = app.max_body_bytes, 300_000
     yield app
     app.max_body_bytes = before
+    while Upload.all:
+        Upload.all.pop().connection.close()
     until(lambda: app.body_bytes == 0)
 
 

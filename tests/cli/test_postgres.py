@@ -27,6 +27,23 @@ def test_run_look_and_verify(project: Path, pg_dsn: str) -> None:
     assert (checks["postgres fsync"]["state"], checks["store"]["state"]) == ("ok", "ok")
 
 
+def test_libpq_keywords_are_an_address_everywhere(project: Path, pg_dsn: str) -> None:
+    env = {"HOLDFAST_STORE": f"{pg_dsn} password=secret"}
+    before = {path.name for path in project.iterdir()}
+    done = holdfast("run", "slow.yaml", cwd=project, **env)
+    assert (done.code, done.out) == (0, "done\n"), done
+    assert "store postgresql://" in done.err
+    doctor = holdfast("doctor", cwd=project, **env)
+    report = holdfast("doctor", "-o", "json", cwd=project, **env)
+    checks = {check["name"]: check for check in report.json["checks"]}
+    assert (checks["postgres fsync"]["state"], checks["store"]["state"]) == ("ok", "ok")
+    assert "file system" not in checks
+    assert holdfast("verify", cwd=project, **env).code == 0
+    assert "secret" not in done.err + doctor.out + doctor.err + report.out + report.err
+    assert {path.name for path in project.iterdir()} - {"__pycache__"} == before
+    assert (project / ".holdfast" / "key").exists()
+
+
 def test_two_runs_and_a_signal_from_a_third_process(project: Path, pg_dsn: str) -> None:
     env = {"HOLDFAST_STORE": address_of(pg_dsn)}
     (project / "wait.yaml").write_text(

@@ -79,6 +79,43 @@ def test_settings_by_flag_environment_file_default(tmp_path: Path) -> None:
     assert sqlite_path(sqlite_address(odd)) == odd
 
 
+@pytest.mark.parametrize(
+    ("address", "kind", "path", "shown"),
+    [
+        ("h.db", "sqlite", "h.db", "h.db"),
+        ("sqlite:////a%20b/h.db", "sqlite", "/a b/h.db", "sqlite:////a%20b/h.db"),
+        ("a=b.db", "sqlite", "a=b.db", "a=b.db"),
+        ("sqlite:///host=h.db", "sqlite", "host=h.db", "sqlite:///host=h.db"),
+        ("sqlite://host/h.db", "sqlite", None, "sqlite://host/h.db"),
+        ("Postgres://u:p@h/d", "postgres", None, "postgres://u@h/d"),
+        ("host=h dbname=d user=u password=secret", "postgres", None, "postgresql://u@h/d"),
+        ("sslmode=require  dbname = d host='h' port=5 password='a \\' secret'", "postgres", None, "postgresql://h:5/d"),
+        ("password=p://secret host=h", "postgres", None, "postgresql://…"),
+        ("service=s", "postgres", None, "postgresql://…"),
+        ("mysql://u:secret@h/d", "", None, "mysql://u@h/d"),
+    ],
+)
+def test_one_answer_to_what_an_address_is(address: str, kind: str, path: str | None, shown: str) -> None:
+    assert kind_of(address) == kind
+    assert sqlite_path(address) == (None if path is None else Path(path))
+    assert without_password(address) == shown
+
+
+def test_spellings_of_one_database_are_one_store() -> None:
+    assert identity("host=h dbname=d user=u password=x port=5") == identity("postgresql://u:y@h:5/d?sslmode=require")
+    assert identity("postgresql:///d?host=/run/a") != identity("postgresql:///d?host=/run/b")
+    assert identity("service=a") != identity("service=b")
+    assert "secret" not in identity("postgresql://u:secret@h/d?password=secret") + identity("host=h password=secret")
+
+
+def test_settings_on_postgres_in_keywords(tmp_path: Path) -> None:
+    for address in ("host=h dbname=d password=secret", "postgresql://:secret@h/d"):
+        settings = Settings({"store": address}, start=tmp_path, environment={})
+        assert settings.store_path is None
+        assert settings.folder.name == ".holdfast"
+        assert "secret" not in settings.shown_store + settings.store_id
+
+
 def test_server_file_is_private_and_only_its_owner_removes_it(tmp_path: Path) -> None:
     folder = tmp_path / ".holdfast"
     serverfile.write(folder, serverfile.ServerFile("http://127.0.0.1:9", "t", 7))

@@ -21,7 +21,7 @@ from holdfast.core.errors import StoreLocked
 from holdfast.core.model import Actor
 
 from . import serverfile
-from .settings import Settings
+from .settings import Settings, shown_path
 
 if TYPE_CHECKING:
     from holdfast.client.verbs import Verbs
@@ -129,7 +129,8 @@ def open_embedded(settings: Settings, first: Callable[[Embedded], None] | None =
     there before anything moves."""
     from holdfast.embedded import Embedded
 
-    embedded = Embedded(settings.store, folder=settings.folder, engine_name=f"engine-{os.getpid()}", **options)
+    with writable(f"the server key cannot be kept in {shown_path(settings.folder)}"):
+        embedded = Embedded(settings.store, folder=settings.folder, engine_name=f"engine-{os.getpid()}", **options)
     if first is not None:
         try:
             first(embedded)
@@ -142,6 +143,17 @@ def open_embedded(settings: Settings, first: Callable[[Embedded], None] | None =
         embedded.close(0)
         raise
     return embedded
+
+
+@contextmanager
+def writable(otherwise: str) -> Iterator[None]:
+    """A file that cannot be written is the disk's fault, or its owner's, and not a bug."""
+    try:
+        yield
+    except OSError as error:
+        from holdfast.store.sqlite import unwritable
+
+        raise unwritable(otherwise, error) from error
 
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from .connect import traceback_option
+from .connect import traceback_option, writable
 from .inputs import load_source, modules_of
 from .run import Asked, Run, log_errors
 from .sessions import open_session
@@ -29,7 +29,8 @@ def demo_command(folder: str, output: str) -> int:
 
     Everything it writes is in one folder, which you may delete.
     """
-    root = _prepare(Path(folder) if folder else None)
+    with writable(f"the demo cannot be put into {folder or NAME}"):
+        root = _prepare(Path(folder) if folder else None)
     path = root / FILE
     settings = Settings(start=root)
     source = load_source(str(path))

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -53,7 +53,7 @@ def doctor_command(store: str, server: str, output: str) -> int:
     is_bad = any(check.state == "error" for check in checks)
     if output == "json":
         values = {
-            name: {"value": "…" if name in SECRETS and setting.value else setting.value, "source": setting.source}
+            name: {"value": _public(settings, name, setting.value), "source": setting.source}
             for name, setting in settings.items()
         }
         click.echo(dumps({"is_well": not is_bad, "checks": [check._asdict() for check in checks], "settings": values}))
@@ -69,6 +69,15 @@ def doctor_command(store: str, server: str, output: str) -> int:
     if is_bad:
         say(f"\n{style('something is wrong', fg='red')}; see above")
     return FAILED if is_bad else OK
+
+
+def _public(settings: Settings, name: str, value: Any) -> Any:
+    """A setting as a program may see it: no secrets, also not those inside an address."""
+    if not value:
+        return value
+    if name == "store" and settings.store_path is None:
+        return settings.shown_store
+    return "…" if name in SECRETS else value
 
 
 def _settings(settings: Settings) -> str:
@@ -169,9 +178,15 @@ def _store(settings: Settings) -> Iterator[Check]:
 
 
 def _server(settings: Settings) -> Iterator[Check]:
+    from holdfast.store.sqlite import owner_of
+
     found = serverfile.read(settings.folder)
     path = shown_path(settings.folder / serverfile.NAME)
-    if found is None:
+    owner = owner_of(settings.store_path) if settings.store_path is not None else ""
+    if found is None and owner:
+        help = "it has only just started, is a program of its own, or its disk is full"
+        yield Check("server", "warning", f"{owner} has the store open, but serves nobody", help)
+    elif found is None:
         yield Check("server", "ok", "none is running here")
     elif not serverfile.is_process(found):
         yield Check("server", "warning", f"{path} is stale: process {found.pid} is gone", "the next run replaces it")

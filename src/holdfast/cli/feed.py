@@ -66,6 +66,7 @@ class Follower:
         self.id = id
         self.screen = screen
         self._logs = 0
+        self._trouble = ""
 
     def until_ended(self, verbs: Verbs, deadline: float | None = None) -> ExecutionView:
         """`TimedOut` when the deadline (monotonic) passes; whatever `verbs` raises passes through."""
@@ -77,8 +78,15 @@ class Follower:
                 raise TimedOut(f"execution {self.id[:8]} has not ended in the time given; it goes on")
             events, is_over = feed.take(left)
             self._show(events, self._new_logs(verbs))
+            self.tell(getattr(verbs, "trouble", ""))
             self.screen.tick()
         return verbs.show(self.id)
+
+    def tell(self, trouble: str) -> None:
+        """Why nothing is committed just now; empty when all is well again."""
+        if bool(trouble) != bool(self._trouble):
+            self.screen.note(f"  waiting: {trouble}" if trouble else "  the store is well again; going on")
+        self._trouble = trouble
 
     def _new_logs(self, verbs: Verbs) -> list[LogView]:
         lines: list[LogView] = []

@@ -20,6 +20,7 @@ from holdfast.core.views import (
     WorkflowView,
 )
 from holdfast.engine.service import Service
+from holdfast.store.sqlite_reading import ReadingStore
 
 #: seconds between looks at a store that other engines write
 LOOK = 0.25
@@ -35,7 +36,18 @@ class LocalVerbs:
 
     @property
     def is_live(self) -> bool:
-        return self.has_engine or self.service.store.is_shared
+        return self.has_engine or self.service.store.is_shared or bool(self.owner)
+
+    @property
+    def owner(self) -> str:
+        """Who has the store we only read, e.g. `process 7`. An engine on a full disk cannot say where it serves."""
+        store = self.service.store
+        return store.owner() if isinstance(store, ReadingStore) else ""
+
+    @property
+    def trouble(self) -> str:
+        """Why the engine here commits nothing; empty if all is well."""
+        return getattr(self.service.engine, "trouble", "") if self.has_engine else ""
 
     def start(
         self,

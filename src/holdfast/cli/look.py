@@ -245,6 +245,7 @@ def why_command(id: str, output: str, server: str, token: str, store: str) -> No
     with reading(settings) as verbs:
         why = verbs.why(id)
         is_alive = getattr(verbs, "is_live", True)
+        owner = getattr(verbs, "owner", "")
     if output == "json":
         click.echo(dumps(msgspec.to_builtins(why)))
         return
@@ -256,6 +257,8 @@ def why_command(id: str, output: str, server: str, token: str, store: str) -> No
         sentences = [f"execution {short} {why.summary}", *reasons]
     else:
         sentences = [f"execution {short} is {why.status}: {(reasons or ['about to move'])[0]}", *reasons[1:]]
+        if owner:
+            sentences.append(f"{owner} has the store open, but serves nobody here who could ask it")
         if not is_alive:
             sentences.append("no engine is running here, so nothing moves until one does")
             commands.insert(0, "holdfast up")

@@ -16,6 +16,8 @@ import click
 
 from holdfast.core.version import VERSION as __version__
 
+from .streams import OutputLost, ReaderGone, end_with_reader, install
+
 
 class Entry(NamedTuple):
     #: module below `holdfast.cli`; the command is the attribute of its own name there
@@ -63,6 +65,13 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
 }
 
+#: commands that are over when whoever reads them (`head`, a pager) has seen enough. All others have something to
+#: do, or a verdict to give, whoever looks.
+LOOKING = frozenset(
+    ("ps", "show", "why", "logs", "events", "jobs", "schema", "explain", "workflows", "blocks", "workers", "queues",
+     "completion", "version")
+)  # fmt: skip
+
 EXIT_CODES = """\
 \b
 Exit codes:
@@ -95,6 +104,8 @@ class Commands(click.Group):
             close = close_to(args[0], self.list_commands(ctx))
             hint = f"did you mean `holdfast {close}`?" if close else "`holdfast --help` lists all commands"
             raise click.UsageError(f"there is no command `{args[0]}`; {hint}", ctx)
+        if args[0] in LOOKING:
+            end_with_reader()
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -102,9 +113,7 @@ class Commands(click.Group):
             answer = super().invoke(ctx)
             sys.stdout.flush()
             return answer
-        except BrokenPipeError:
-            # The reader (`head`, a pager) has seen enough. Python must not try to flush again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        except ReaderGone:
             return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -160,6 +169,9 @@ def run(arguments: Sequence[str]) -> int:
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
+    except OutputLost as lost:
+        click.echo(f"error: the output cannot be written: {lost}", err=True)
+        return 1
     except Exception as error:
         from .refusals import report
 
@@ -171,6 +183,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
+    install()
     code = run(sys.argv[1:])
     sys.exit(code)
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from holdfast.core.errors import BadUsage, DuplicateExecution, Refused, TimedOut
+from holdfast.core.errors import BadUsage, DuplicateExecution, Refused, StoreUnavailable, TimedOut
 from holdfast.core.views import ExecutionView
 
 from . import serverfile
 from .connect import reach_options
-from .feed import Follower
+from .feed import LOOK, Follower
 from .inputs import collect, is_file, load_source, modules_of, published
 from .options import complete_files, complete_ids, output_option
 from .progress import Progress
@@ -226,8 +226,13 @@ class Run:
         while True:
             try:
                 return follower.until_ended(self.session.verbs, deadline)
-            except GONE:
+            except GONE as gone:
                 session = self.session
+                if isinstance(session, Owner) and isinstance(gone, StoreUnavailable):
+                    # Our engine waits for it, and so do we.
+                    follower.tell(gone.message)
+                    time.sleep(LOOK)
+                    continue
                 if isinstance(session, Owner) or self.settings["server"]:
                     raise
                 follower.screen.note(f"  the engine at {session.address} is gone; taking over")
@@ -361,13 +366,22 @@ def _open_browser(session: Session) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: in good order."""
+    """SIGTERM and a terminal that is closed end a run as Ctrl-C does: in good order."""
 
     def stop(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            # The system and the shell both send it; the second is no wish to leave at once.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)
+    # Whoever said `nohup` means it.
+    hears = signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+    if hears:
+        signal.signal(signal.SIGHUP, stop)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        if hears and signal.getsignal(signal.SIGHUP) == stop:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -45,10 +45,15 @@ def write(folder: Path, server: ServerFile) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # mkstemp makes it 0600, and nobody ever reads half of it.
     handle, name = tempfile.mkstemp(prefix=".server-", dir=folder)
-    with os.fdopen(handle, "w") as file:
-        json.dump(server._asdict(), file, indent=2)
-        file.write("\n")
-    os.replace(name, folder / NAME)
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(server._asdict(), file, indent=2)
+            file.write("\n")
+        os.replace(name, folder / NAME)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def remove(folder: Path, pid: int) -> None:

@@ -17,9 +17,9 @@ from holdfast.core.errors import ServerUnreachable, ShuttingDown, StoreUnavailab
 from holdfast.core.model import Status
 
 from . import serverfile
-from .connect import client, find_server, me, open_embedded, own_or_join
+from .connect import client, find_server, me, open_embedded, own_or_join, writable
 from .serverfile import ServerFile
-from .settings import FOLDER, Settings
+from .settings import FOLDER, Settings, shown_path
 
 if TYPE_CHECKING:
     from holdfast.api.server import Server
@@ -102,10 +102,9 @@ class Owner:
             server.start()
             self.server = server
             token = server.local_token(me().name)
-            serverfile.write(
-                self.settings.folder,
-                ServerFile(server.address, token, os.getpid(), self.settings.store_id, socket.gethostname()),
-            )
+            said = ServerFile(server.address, token, os.getpid(), self.settings.store_id, socket.gethostname())
+            with writable(f"{serverfile.NAME} cannot be written in {shown_path(self.settings.folder)}"):
+                serverfile.write(self.settings.folder, said)
 
     def running(self) -> int:
         """Jobs that our own worker has in hand."""
@@ -206,7 +205,10 @@ Session = Owner | Guest
 def _busy(verbs: Verbs, worker: Worker | None) -> int:
     if worker is None:
         return 0
-    return sum(view.busy for view in verbs.workers() if view.incarnation == worker.incarnation)
+    try:
+        return sum(view.busy for view in verbs.workers() if view.incarnation == worker.incarnation)
+    except GONE:
+        return 0  # only for a remark
 
 
 def registry_of(modules: Sequence[str], *, built_in: bool = True) -> Any:
@@ -223,7 +225,8 @@ def registry_of(modules: Sequence[str], *, built_in: bool = True) -> Any:
 def private_folder(settings: Settings) -> None:
     """The project's folder is nobody else's business: histories may hold what blocks were given."""
     if settings.folder.name == FOLDER and settings.project.is_dir():
-        settings.folder.mkdir(mode=0o700, exist_ok=True)
+        with writable(f"{shown_path(settings.folder)} cannot be made"):
+            settings.folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def open_session(settings: Settings, modules: Sequence[str], *, slots: int | None = None) -> Session:

@@ -31,14 +31,19 @@ def log_to_stderr(verbose: bool) -> None:
 
 
 class Stopping:
-    """SIGTERM and Ctrl-C, once to drain and a second time to leave at once."""
+    """SIGTERM and Ctrl-C, once to drain and a second time to leave at once. So does a terminal that is closed, but
+    however often that is said: the system and the shell both do."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # else it was started with `nohup`
+            signal.signal(signal.SIGHUP, self._stop)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.event.is_set() and number == signal.SIGHUP:
+            return
         if self.event.is_set():
             # Jobs in hand are found out by the next engine; nothing that was acknowledged is lost.
             os._exit(130)

@@ -32,7 +32,7 @@ class Missed:
     being made again. Certain is who was missing in every look for a while."""
 
     #: µs
-    PATIENCE = 3_000_000
+    PATIENCE = 2_000_000
 
     def __init__(self) -> None:
         self._since: dict[str, int] = {}

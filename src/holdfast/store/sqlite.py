@@ -107,6 +107,8 @@ def _meaning(address: str, error: apsw.Error) -> Refused | None:
             return StoreReadOnly(f"{address} cannot be written: {error}")
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"{address} is held by another program: {error}")
+        case apsw.CantOpenError() if _is_read_only(address):
+            return StoreReadOnly(f"{address} is on a disk that cannot be written: {error}")
         case apsw.CantOpenError() | apsw.PermissionsError():
             return StoreUnavailable(f"{address} cannot be opened: {error}; check the folder's permissions")
         case apsw.CorruptError() | apsw.NotADBError():
@@ -136,9 +138,19 @@ def _extended(error: apsw.Error) -> int:
 def _is_full(address: str, least: int) -> bool:
     """Whether the file system has less than `least` bytes left, or no more files to give."""
     with suppress(OSError):
-        stat = os.statvfs(Path(address.removeprefix("sqlite:///")).absolute().parent)
+        stat = os.statvfs(_folder(address))
         return stat.f_bavail * stat.f_frsize < least or (stat.f_files > 0 and stat.f_favail == 0)
     return False
+
+
+def _is_read_only(address: str) -> bool:
+    with suppress(OSError):
+        return bool(os.statvfs(_folder(address)).f_flag & os.ST_RDONLY)
+    return False
+
+
+def _folder(address: str) -> Path:
+    return Path(address.removeprefix("sqlite:///")).absolute().parent
 
 
 def unwritable(what: str, error: OSError) -> Refused:

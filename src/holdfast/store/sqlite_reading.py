@@ -38,7 +38,8 @@ class ReadingStore:
             self._connection = self._open()
         except (StoreFull, StoreReadOnly, StoreUnavailable) as refused:
             # A journal in WAL mode needs a -shm file even for reading. Without a journal there is nothing to share.
-            if not self._is_at_rest():
+            is_busy = isinstance(refused.__cause__, (apsw.BusyError, apsw.LockedError))
+            if is_busy or not self._is_at_rest():
                 raise
             self._is_still = True
             try:
