@@ -113,6 +113,9 @@ class Rounds:
         engine.set_clock(engine.store.now())
         now = engine.clock()
         self._next_tick = now + SECOND
+        if engine.trouble:
+            # Nobody may be asking: find out by a small write of our own whether it is over.
+            engine.add([Put(Batch(engines=[EngineRow(engine.id, engine.name, engine.started_at, now)]))])
         for session in engine.dispatch.sessions.values():
             for loss in overdue(session, now):
                 key = (loss.execution, loss.request.job)
