@@ -49,7 +49,12 @@ def test_cancel_says_first_what_it_would_do(waiting: tuple[Path, str]) -> None:
     assert holdfast("watch", id, cwd=folder).code == 4
     assert "not needed" in holdfast("why", id, cwd=folder).out
     again = holdfast("cancel", id, "-o", "json", cwd=folder)
-    assert (again.code, again.json["error"]["code"]) == (1, "HF0301")
+    # Asked again, perhaps because the first answer was lost: the same answer.
+    assert (again.json["id"], again.json["status"], again.json["error"]) == (id, "CANCELLED", None)
+    (folder / "hi.yaml").write_text("steps: [return hi]")
+    ended = holdfast("run", "hi.yaml", "-o", "json", cwd=folder).json["id"]
+    late = holdfast("cancel", ended, "--yes", "-o", "json", cwd=folder)
+    assert (late.code, late.json["error"]["code"]) == (1, "HF0301")
 
 
 def test_cancel_of_a_running_job_through_the_server(project: Path) -> None:

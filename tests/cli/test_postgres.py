@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .support import Background, holdfast
+from tests.services.postgres import Postgres
+
+from .support import Background, holdfast, until
 
 
 def address_of(dsn: str) -> str:
@@ -68,3 +70,22 @@ def test_a_database_that_is_not_there(project: Path) -> None:
     assert (done.code, done.json["error"]["code"]) == (6, "HF0501")
     assert "secret" not in done.err + done.out
     assert holdfast("doctor", cwd=project, HOLDFAST_STORE=address).code == 1
+
+
+def test_a_run_outlasts_a_database_that_is_away(project: Path, postgres: Postgres, pg_dsn: str) -> None:
+    env = {"HOLDFAST_STORE": address_of(pg_dsn)}
+    with Background("run", "slow.yaml", cwd=project, **env) as run:
+        until(lambda: holdfast("ps", "-s", "open", "-o", "json", cwd=project, **env).json)
+        postgres.stop()
+        try:
+            assert run.process.stderr is not None
+            said = ""
+            while "waiting: " not in said:
+                line = run.process.stderr.readline()
+                assert line, said
+                said += line
+        finally:
+            postgres.start()
+        done = run.end(60)
+    assert (done.code, done.out) == (0, "done\n"), done
+    assert "the store is well again" in done.err

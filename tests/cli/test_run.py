@@ -10,6 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.feed import Follower
+from holdfast.cli.progress import Progress
+from holdfast.cli.run import Asked, Run
+from holdfast.cli.screens import PlainScreen
+from holdfast.cli.sessions import Owner
+from holdfast.cli.settings import Settings
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.views import ExecutionView
+
 from .support import COMMAND, environment, holdfast, plain
 
 HELLO = """
@@ -191,3 +200,24 @@ def test_no_colour_and_ci_are_plain(hello: Path) -> None:
     done = holdfast("run", "hello.yaml", cwd=hello, NO_COLOR="1", TERM="xterm")
     assert plain(done.err)
     assert "  ok       greet" in done.err
+
+
+def test_a_store_that_is_away_is_waited_for(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings({"store": str(hello / "h.db")}, start=hello, environment={})
+    owner = Owner(settings, [])
+    try:
+        run = Run(Asked("hello.yaml"), settings, owner, None)
+        view = owner.verbs.start(definition={"name": "x", "steps": ["return 7"]})
+        follower = Follower(view.id, PlainScreen(Progress(None, view.id)))
+        look, away = owner.verbs.show, iter([True, True])
+
+        def show(id: str) -> ExecutionView:
+            if next(away, False):
+                raise StoreUnavailable("the database is starting up")
+            return look(id)
+
+        owner.verbs.show = show  # type: ignore[method-assign]
+        assert run._follow(follower, None).output == 7
+    finally:
+        owner.close(0)
+    assert "waiting: the database is starting up" in capsys.readouterr().err

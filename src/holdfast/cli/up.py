@@ -193,8 +193,10 @@ def worker_command(
         Relay(HttpLink(*found), find), registry, name or f"{socket.gethostname()}-{os.getpid()}", settings["slots"],
         settings["queues"],
     )  # fmt: skip
-    worker.start_in_thread()
-    say(f"  {bold(worker.name)} works for {found[0]}: {plural(len(registry), 'block')}, {plural(worker.slots, 'slot')}")
+    if worker.start_in_thread(unless=stopping.event):
+        say(
+            f"  {bold(worker.name)} works for {found[0]}: {plural(len(registry), 'block')}, {plural(worker.slots, 'slot')}"
+        )
     while not stopping.wait(1.0):
         if worker.error is not None:
             break
