@@ -194,9 +194,8 @@ def worker_command(
         settings["queues"],
     )  # fmt: skip
     if worker.start_in_thread(unless=stopping.event):
-        say(
-            f"  {bold(worker.name)} works for {found[0]}: {plural(len(registry), 'block')}, {plural(worker.slots, 'slot')}"
-        )
+        size = f"{plural(len(registry), 'block')}, {plural(worker.slots, 'slot')}"
+        say(f"  {bold(worker.name)} works for {found[0]}: {size}")
     while not stopping.wait(1.0):
         if worker.error is not None:
             break
