@@ -14,7 +14,7 @@ from holdfast.api.auth import ROLES, Role, new_token
 from holdfast.api.routes import Route
 from holdfast.api.routing import make_router
 from holdfast.core.model import Actor
-from holdfast.engine.engine import future_reply
+from holdfast.engine.items import future_reply
 
 from .support import ECHO, Got, House, house
 

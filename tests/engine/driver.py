@@ -9,7 +9,8 @@ from holdfast.core.requests import StartExecution
 from holdfast.engine.committer import Committer
 from holdfast.engine.dispatch import Dispatch, Session
 from holdfast.engine.items import Ask, Item, Put
-from holdfast.engine.turn import Commit, Lock, Read, Turn
+from holdfast.engine.turn import Turn
+from holdfast.engine.wishes import Commit, Lock, Read
 from holdfast.language import canonical, compile_definition, digest, program_from_bytes
 from holdfast.store.port import Store
 from holdfast.store.records import Batch

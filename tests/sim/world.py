@@ -20,7 +20,7 @@ from holdfast.core.model import Actor, BlockOffer, Failure
 from holdfast.core.program import Program
 from holdfast.core.requests import CancelExecution
 from holdfast.engine.engine import Engine
-from holdfast.engine.turn import Existing
+from holdfast.engine.wishes import Existing
 from holdfast.language import canonical, compile_definition, program_from_bytes
 from holdfast.store.port import CommitUnknown
 from holdfast.transport.messages import Answer, Exchange, Hello, Holding, Outcome, Parcel

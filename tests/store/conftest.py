@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,7 +92,9 @@ class SmallDisk:
     def _mount(self, *arguments: str) -> None:
         done = subprocess.run(["mount", *arguments, str(self.path)], capture_output=True, text=True, check=False)
         if done.returncode:
-            pytest.skip(f"no right to mount a small disk here: {done.stderr.strip()}")
+            reason = f"no right to mount a small disk here: {done.stderr.strip()}"
+            # A machine of one's own may forbid mounting; where the build is judged, nothing is left out silently.
+            pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
 
 
 @pytest.fixture

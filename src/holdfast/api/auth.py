@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.core.errors import Forbidden, TooManyAttempts, Unauthenticated, UnknownToken
 from holdfast.core.model import Actor
-from holdfast.engine.engine import future_reply
+from holdfast.engine.items import future_reply
 from holdfast.engine.service import COMMIT_WAIT, Service
 from holdfast.store.records import TokenRow
 

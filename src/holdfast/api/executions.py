@@ -23,7 +23,7 @@ from holdfast.core.ids import is_id
 from holdfast.core.model import Status
 from holdfast.core.views import ExecutionView, WhyView
 from holdfast.engine.items import Reply as Callback
-from holdfast.engine.turn import Existing
+from holdfast.engine.wishes import Existing
 from holdfast.language import load_workflow
 
 from . import streams

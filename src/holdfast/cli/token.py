@@ -53,7 +53,7 @@ class _AtStore:
         self._embedded = embedded
 
     def _put(self, row: Any) -> None:
-        from holdfast.engine.engine import future_reply
+        from holdfast.engine.items import future_reply
 
         future, reply = future_reply()
         self._embedded.engine.put_tokens([row], reply)

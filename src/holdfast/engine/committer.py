@@ -17,7 +17,8 @@ from holdfast.core.program import Program
 from .dispatch import Dispatch
 from .items import Item
 from .reads import TurnReads
-from .turn import Cached, Turn, Wish
+from .turn import Cached, Turn
+from .wishes import Wish
 
 
 class Broken(BaseException):

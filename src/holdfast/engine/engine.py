@@ -12,7 +12,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from hashlib import blake2b
 from queue import Empty, SimpleQueue
@@ -43,7 +42,8 @@ from .exchanges import Exchanges
 from .inbox import Inbox
 from .items import Ask, Item, Publish, Put, Reply, spill
 from .rounds import Rounds
-from .turn import LOST, Commit, Lock, Read, Turn
+from .turn import Turn
+from .wishes import LOST, Commit, Lock, Read
 
 log = logging.getLogger("holdfast.engine")
 
@@ -481,21 +481,6 @@ class Engine:
                 log.warning("waiting to learn whether a commit happened: %s", refused)
                 self._rest(0.3)
         return False
-
-
-def future_reply() -> tuple[Future[Any], Reply]:
-    """For callers that wait in a thread."""
-    future: Future[Any] = Future()
-
-    def reply(value: Any, error: Exception | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)
-
-    return future, reply
 
 
 def _give_back(session: Session, value: Any, error: Exception | None) -> None:

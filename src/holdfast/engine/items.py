@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -22,6 +23,21 @@ Reply = Callable[[Any, Exception | None], None]
 
 def silent(value: Any, error: Exception | None) -> None:
     """For requests nobody waits for."""
+
+
+def future_reply() -> tuple[Future[Any], Reply]:
+    """For callers that wait in a thread."""
+    future: Future[Any] = Future()
+
+    def reply(value: Any, error: Exception | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    return future, reply
 
 
 class ResendJob(msgspec.Struct, frozen=True):

@@ -47,12 +47,12 @@ from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 from holdfast.store.records import Header
 
-from .engine import Engine, future_reply
-from .items import Reply
+from .engine import Engine
+from .items import Reply, future_reply
 from .reads import resolve
 from .rebuild import rebuild, transitions
-from .turn import Existing
 from .why import explain, queue_reason, worker_state
+from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
 NAME_LIMIT = 200

@@ -29,6 +29,7 @@ from holdfast.transport.messages import CancelNotice, Parcel
 
 from .dispatch import Held, JobKey, Session
 from .items import Ask, Item, KeepLogs, Publish, ResendJob
+from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
 if TYPE_CHECKING:
     from .committer import Committer
@@ -37,34 +38,6 @@ if TYPE_CHECKING:
 SNAPSHOT_EVERY = 256
 #: Grace on top of a block's own timeout before the engine gives an attempt up.
 TIMEOUT_GRACE = 15_000_000
-
-
-class Lock(msgspec.Struct, frozen=True):
-    known: dict[str, int]
-
-
-class Read(msgspec.Struct, frozen=True):
-    keys: tuple[Key, ...]
-
-
-class Commit(msgspec.Struct, frozen=True):
-    batch: Batch
-
-
-Wish = Lock | Read | Commit
-
-
-class Existing(msgspec.Struct, frozen=True):
-    """Answer to a start whose idempotency key was used before with the same content."""
-
-    execution: str
-
-
-class Lost(msgspec.Struct, frozen=True):
-    """Answer to a claim that came too late."""
-
-
-LOST = Lost()
 
 
 class Cached:
