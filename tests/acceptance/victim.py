@@ -53,8 +53,12 @@ def main() -> None:
             time.sleep(0.02)
         feeder = Feeder(holdfast.service, folder)
         n = 0
+        # Enough is enough: everything fed is verified after every kill.
+        cap = int(sys.argv[sys.argv.index("--cap") + 1]) if "--cap" in sys.argv else 1_000_000
         while True:
-            feeder.feed(n, "isolated" if n % 10 == 0 and not serves else "repeatable" if n % 2 else "plain")
+            if n == cap:
+                time.sleep(600)
+            feeder.feed(n, "isolated" if n % 20 == 0 and not serves else "repeatable" if n % 2 else "plain")
             n += 1
 
 

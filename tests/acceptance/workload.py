@@ -42,7 +42,7 @@ def definition(kind: str) -> dict[str, Any]:
             witness("a"),
             "let x = ${n} * 2",
             witness("b"),
-            "sleep 100ms",
+            "sleep 150ms",
             {"parallel": [witness("c"), [witness("d"), "let y = ${x} + 1"]]},
             "return ${x + 1}",
         ],
