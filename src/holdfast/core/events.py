@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from .model import FORMAT, Actor, BlobRef, Effect, Failure, JobSpec, LogLine, Status
+from .model import FORMAT, Actor, Effect, Failure, JobSpec, LogLine, Status
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -209,5 +209,3 @@ Event: TypeAlias = (
     | ExecutionCancelled
     | TurnTaken
 )
-
-Value: TypeAlias = Any | BlobRef

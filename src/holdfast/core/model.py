@@ -219,7 +219,3 @@ class LogLine(msgspec.Struct, frozen=True, array_like=True):
     #: label of the step that spoke, empty for the engine
     step: str = ""
     job: int = 0
-
-
-def residue_text(count: int) -> str:
-    return f"{count} effect{'s' if count != 1 else ''} not undone"

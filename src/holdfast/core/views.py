@@ -182,13 +182,6 @@ class WhyView(msgspec.Struct, frozen=True):
     reasons: list[Reason]
 
 
-class EnginesView(msgspec.Struct, frozen=True):
-    id: str
-    name: str
-    started_at: int
-    seen_at: int
-
-
 class HealthView(msgspec.Struct, frozen=True):
     status: str
     version: str

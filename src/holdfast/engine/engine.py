@@ -284,7 +284,6 @@ class Engine:
             while not (self._is_stopping and self._queue.empty() and not len(self._inbox)):
                 self._collect(self.rounds.pause() if not len(self._inbox) else 0.0)
                 self.step()
-            self._guarded(self.rounds.end)
         except BaseException as error:
             log.exception("the engine stopped because of a bug or a broken invariant")
             self._fatal = error if isinstance(error, Exception) else RuntimeError(repr(error))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.requests import LoseJob
-from holdfast.core.rows import AgendaRow, JobRow
+from holdfast.core.rows import JobRow
 from holdfast.store.queries import Queries
 from holdfast.store.records import Batch, EngineRow
 from holdfast.transport.messages import CancelNotice, Hello
@@ -52,7 +52,7 @@ class Rounds:
         self._is_more_ready = False
         self._is_more_due = False
 
-    # --- beginning and end --------------------------------------------------------------------------
+    # --- beginning and trouble --------------------------------------------------------------------------
     def begin(self) -> list[Item]:
         """First of all: whoever certainly died with an earlier engine holds nothing any more."""
         engine = self._engine
@@ -61,9 +61,6 @@ class Rounds:
         engine.add([Put(Batch(engines=[EngineRow(engine.id, engine.name, now, now)]))])
         self._sweep(now, self._dead(now, is_sure=not engine.store.is_shared), is_sure=not engine.store.is_shared)
         return []
-
-    def end(self) -> None:
-        """Nothing to do: the row of this engine is found dead by whoever looks next."""
 
     def troubled(self) -> None:
         """The store could not be reached just now."""
@@ -92,7 +89,7 @@ class Rounds:
         now = engine.clock()
         if now >= self._next_agenda or (self._is_more_due and len(engine.agenda) < AGENDA_PAGE // 2):
             self._read_agenda(now)
-        engine.add([_agenda_ask(row) for row in engine.agenda.take(now)])
+        engine.add([Ask(row.execution, row.request) for row in engine.agenda.take(now)])
         if now >= self._next_tick:
             self._tick(now)
         return []
@@ -279,10 +276,6 @@ class Rounds:
         return items + engine.exchanges.hello(
             hello, engine.clock(), is_local=is_local, before=before, claims=claims, stopping=stopping, reply=reply
         )
-
-
-def _agenda_ask(row: AgendaRow) -> Item:
-    return Ask(row.execution, row.request)
 
 
 def _differs(held: Held, row: JobRow | None) -> bool:

@@ -25,7 +25,6 @@ from holdfast.core.ids import is_id
 from holdfast.core.jobs import fold_jobs
 from holdfast.core.model import PAYLOAD_LIMIT, Actor, Status
 from holdfast.core.program import Program, TooLong
-from holdfast.core.state import State
 from holdfast.core.version import VERSION
 from holdfast.core.views import (
     BlockView,
@@ -283,16 +282,6 @@ class Service:
         state = rebuild(queries, id)
         program = self._program(queries, state.definition)
         return explain(state, queries.workers(), queries.claim_counts(), program.label, self.store.now())
-
-    def state(self, actor: Actor, id: str) -> State:
-        with self.store.reading() as queries:
-            self._header(queries, actor, id)
-            return rebuild(queries, id)
-
-    def labels(self, actor: Actor, id: str) -> Program:
-        """The program of an execution, for the names of its steps."""
-        with self.store.reading() as queries:
-            return self._program(queries, self._header(queries, actor, id).definition)
 
     def definition(self, actor: Actor, id: str) -> Any:
         with self.store.reading() as queries:
