@@ -52,9 +52,11 @@ _MAX_LOG = 8_192
 class YamlProgram:
     """A workflow of the step language as the core sees it."""
 
-    __slots__ = ("blocks", "name", "workflow")
+    __slots__ = ("_pinned", "blocks", "name", "workflow")
 
     def __init__(self, workflow: Workflow) -> None:
+        #: the offers that were last asked for, and the answer: executions of one program come in crowds
+        self._pinned: tuple[Mapping[str, BlockOffer], tuple[tuple[JobSpec, ...], list[Problem]]] | None = None
         self.workflow = workflow
         self.name: str = workflow.name
         self.blocks: Sequence[str] = tuple(dict.fromkeys(spec.block for spec in workflow.specs))
@@ -71,7 +73,10 @@ class YamlProgram:
         return pinning.check_input(self.workflow, input)
 
     def pin(self, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[JobSpec, ...], list[Problem]]:
-        return pinning.pin(self.workflow, blocks)
+        if self._pinned is None or self._pinned[0] != blocks:
+            self._pinned = (dict(blocks), pinning.pin(self.workflow, blocks))
+        specs, problems = self._pinned[1]
+        return specs, list(problems)
 
     def label(self, step: int) -> str:
         steps = self.workflow.steps
@@ -80,11 +85,10 @@ class YamlProgram:
     def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:
         run = _Run(self.workflow, state, cause, now, reads)
         match cause:
-            case JobEnded(lane=lane, failure=None):
-                run.job_ended(lane, cause)
-            case JobEnded(failure=failure):
-                assert failure is not None
-                return [Fail(failure, self.label(cause.step))]
+            case JobEnded():
+                if cause.failure is not None:
+                    return [Fail(cause.failure, self.label(cause.step))]
+                run.job_ended(cause.lane, cause)
             case TimerEnded(lane=lane):
                 walk = run.walk(lane)
                 run.pass_on(walk, walk.here())
