@@ -14,10 +14,10 @@ from holdfast.core.decide import decide
 from holdfast.core.errors import Refused
 from holdfast.core.ledger import residue
 from holdfast.core.model import Effect, Failure, JobStatus, Status
-from holdfast.core.rows import AgendaRow, JobRow, follow_up
+from holdfast.core.rows import AgendaRow, JobRow, transit
 from holdfast.core.rows import Rows as Follows
 from holdfast.core.snapshot import canonical, encode, restore
-from holdfast.core.state import apply, fold, open_state
+from holdfast.core.state import fold, open_state
 from tests.core.scripted import ID, SPECS, Rows, Scripted
 
 steps = st.one_of(
@@ -73,13 +73,9 @@ def play(shape: list[list[Any]], requests: list[Any]) -> tuple[Any, Tables, list
             continue
         assert isinstance(decided, list)
         if decided:
-            state.at = max(state.at, n * 10)
-        for event in decided:
-            apply(state, event)
             follows = Follows()
-            follow_up(state, event, follows)
+            transit(state, n * 10, decided, follows)
             tables.write(follows)
-        if decided:
             history.append((state.at, decided))
     return state, tables, history
 

@@ -1,12 +1,12 @@
 """Rows that follow from events: the queue, the agenda and the log, written in the same commit.
 
-`follow_up` is pure and looks at one event and the state after it. Nothing else creates work, so what the
-tables hold can always be derived from the histories; `verify` does exactly that.
+What follows from an event depends on it and on the state after it, on nothing else. Nothing else creates
+work, so what the tables hold can always be derived from the histories; `verify` does exactly that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from . import events as e
 from . import requests as r
 from .model import LogLine
-from .state import State
+from .state import State, apply
 
 
 class JobRow(msgspec.Struct, array_like=True, gc=False):
@@ -60,11 +60,15 @@ class Rows:
         self.logs: list[LogRow] = []
 
 
-def follow_up(state: State, event: e.Event, rows: Rows) -> None:
-    """Note what follows from an event that was just applied."""
-    follow = _FOLLOW.get(type(event))
-    if follow is not None:
-        follow(state, event, rows)
+def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> None:
+    """Apply a transition and note what follows from it: `fold` for the live path."""
+    if state.at < at:
+        state.at = at
+    for event in events:
+        apply(state, event)
+        follow = _FOLLOW.get(type(event))
+        if follow is not None:
+            follow(state, event, rows)
 
 
 def queued(state: State, id: int) -> JobRow:

@@ -20,9 +20,9 @@ from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
 from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
 from holdfast.core.requests import ClaimJob, CompleteJob, FailJob, StartExecution
-from holdfast.core.rows import JobRow, LogRow, Rows, follow_up, queued
+from holdfast.core.rows import JobRow, LogRow, Rows, queued, transit
 from holdfast.core.snapshot import encode, restore
-from holdfast.core.state import Job, State, apply, fold, open_state
+from holdfast.core.state import Job, State, fold, open_state
 from holdfast.core.views import summary_of
 from holdfast.store.records import Batch, Header, HistoryRow, Locked, PublishedRow, StartRow
 from holdfast.transport.messages import CancelNotice, Parcel
@@ -145,11 +145,18 @@ class Turn:
         blocked: set[str] = set()
         for index in indexes:
             item = self.items[index]
-            if isinstance(item, Ask) and item.execution in blocked:
-                left.append(index)
-                continue
             try:
-                need = self._decide(index, item)
+                if isinstance(item, Ask):
+                    if blocked and item.execution in blocked:
+                        left.append(index)
+                        continue
+                    start = item.request if type(item.request) is StartExecution else None
+                    need = self._start(index, item, start) if start else self._ask(index, item)
+                elif isinstance(item, Publish):
+                    need = self._publish(index, item)
+                else:
+                    self.batch.merge(item.batch)
+                    continue
             except Refused as refused:
                 self.committer.counters.refused += 1
                 self.results[index] = (None, refused)
@@ -160,16 +167,6 @@ class Turn:
                 if isinstance(item, Ask):
                     blocked.add(item.execution)
         return left, keys
-
-    def _decide(self, index: int, item: Item) -> tuple[Key, ...]:
-        if isinstance(item, Ask):
-            if type(item.request) is StartExecution:
-                return self._start(index, item, item.request)
-            return self._ask(index, item)
-        if isinstance(item, Publish):
-            return self._publish(index, item)
-        self.batch.merge(item.batch)
-        return ()
 
     def _start(self, index: int, item: Ask, request: StartExecution) -> tuple[Key, ...]:
         id = item.execution
@@ -263,18 +260,14 @@ class Turn:
         self.rows.logs += [LogRow(id, 0, self.now, line) for line in lines]
 
     def _apply(self, id: str, cached: Cached, decided: list[e.Event]) -> None:
-        state, rows = cached.state, self.rows
         self.touched[id] = cached
-        if state.at < self.now:
-            state.at = self.now
+        transit(cached.state, self.now, decided, self.rows)
+        cached.events += decided
         for event in decided:
-            apply(state, event)
-            follow_up(state, event, rows)
             if type(event) in _SUMMARISED:
                 cached.summary = None
                 if type(event) is e.CancelRequested:
-                    self.stopped.append(state)
-        cached.events += decided
+                    self.stopped.append(cached.state)
 
     def _publish(self, index: int, item: Publish) -> tuple[Key, ...]:
         row = self.publishing.get((item.tenant, item.name))

@@ -1,7 +1,7 @@
 """Verify: does what the store holds agree with itself? Every invariant that rows can show, on any store.
 
 Safe to run beside a working engine: each execution is checked as of one moment. It derives everything
-from the histories with the same `apply` and `follow_up` that made the rows, and compares.
+from the histories with the same `apply` that made them, and compares.
 """
 
 from __future__ import annotations

@@ -83,11 +83,15 @@ class YamlProgram:
         return steps[step].label if 0 <= step < len(steps) else self.name
 
     def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:
+        if isinstance(cause, JobEnded):
+            if cause.failure is not None:
+                return [Fail(cause.failure, self.label(cause.step))]
+            commands = self.straight_on(state, cause, reads)
+            if commands is not None:
+                return commands
         run = _Run(self.workflow, state, cause, now, reads)
         match cause:
             case JobEnded():
-                if cause.failure is not None:
-                    return [Fail(cause.failure, self.label(cause.step))]
                 run.job_ended(cause.lane, cause)
             case TimerEnded(lane=lane):
                 walk = run.walk(lane)
@@ -99,6 +103,27 @@ class YamlProgram:
             case TurnGranted():
                 run.resume_turns()
         return run.drive()
+
+
+    def straight_on(self, state: State, cause: JobEnded, reads: Reads) -> list[Command] | None:
+        """From one block to the next with nothing to evaluate: most of what ever happens, so it is worth a way
+        of its own. It says what the general way would say, or nothing."""
+        frame = state.lanes[cause.lane].frames[-1]
+        body = self.workflow.bodies[frame.scope, frame.body]
+        after = frame.position + 1
+        if after >= len(body):
+            return None
+        step, following = body[frame.position], body[after]
+        if not following.is_plain or step.output is not None:
+            return None
+        input = following.fixed
+        if input is not None:
+            input = reads.keep(state.id, input)
+        ops = ((Op.RESULT, cause.job, step.keep), (Op.MOVE, after))
+        return [
+            Advance(cause.lane, ops),
+            ScheduleJob(cause.lane, following.index, following.spec, input),
+        ]
 
 
 class _Run:
