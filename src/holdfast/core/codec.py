@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 from hashlib import blake2b
+from struct import Struct
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from .requests import Due
 from .state import Job, State
 
 _BLOB = 1
+_place = Struct(">Qq").pack
 
 
 def _to_ext(value: Any) -> Any:
@@ -54,9 +56,7 @@ unpack_entries = _entries.decode
 
 def chain(previous: bytes, seq: int, at: int, body: bytes) -> bytes:
     """Digest of a history row: it commits to everything before it."""
-    return blake2b(
-        previous + seq.to_bytes(8, "big") + at.to_bytes(8, "big", signed=True) + body, digest_size=16
-    ).digest()
+    return blake2b(previous + _place(seq, at) + body, digest_size=16).digest()
 
 
 def plain(value: Any) -> Any:

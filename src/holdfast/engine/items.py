@@ -120,6 +120,7 @@ class Put:
     """Rows that belong to no execution: workers, blocks, tokens, definitions."""
 
     __slots__ = ("batch", "reply")
+    size = 0
 
     def __init__(self, batch: Batch, reply: Reply = silent) -> None:
         self.batch = batch
@@ -130,6 +131,7 @@ class Publish:
     """A definition under a name; the next version, unless it is the newest one already."""
 
     __slots__ = ("actor", "data", "digest", "name", "reply", "tenant")
+    size = 0
 
     def __init__(self, tenant: str, name: str, digest: bytes, data: bytes, actor: str, reply: Reply) -> None:
         self.tenant = tenant

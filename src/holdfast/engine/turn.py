@@ -189,7 +189,7 @@ class Turn:
             self.reads.fresh[id, digest] = data
         if item.program is not None:
             self.reads.adopt(request.definition, item.program)
-        cached = self._cached(id)
+        cached = self.states.get(id) or self._open(id)
         decided = decide(cached.state, request, self.now, self.reads)
         if isinstance(decided, Need):
             return decided.keys
@@ -204,23 +204,23 @@ class Turn:
 
     def _ask(self, index: int, item: Ask) -> tuple[Key, ...]:
         request, id = item.request, item.execution
-        cached = self._cached(id)
-        for digest, data in item.blobs.items():
-            self.reads.fresh[id, digest] = data
-        if item.token is not None:
-            assert isinstance(request, CompleteJob | FailJob)
-            expected = self.committer.token(id, cached.state.epoch, request.job, request.attempt)
-            if not hmac.compare_digest(expected, item.token):
-                raise ForgedToken(f"job {request.job} of {id}: that token is not of this attempt")
+        cached = self.states.get(id)
+        if cached is None:
+            cached = self._open(id)
+        if item.blobs:
+            for digest, data in item.blobs.items():
+                self.reads.fresh[id, digest] = data
+        if isinstance(request, ClaimJob):
+            self._claim(index, item, cached, request)
+            return ()
         if isinstance(request, ResendJob):
             return self._resend(cached.state, request, item.session)
         if isinstance(request, KeepLogs):
             if cached.state.version:
                 self._keep_logs(id, cached, request.lines)
             return ()
-        if isinstance(request, ClaimJob):
-            self._claim(index, item, cached, request)
-            return ()
+        if item.token is not None:
+            self._check_token(item, cached.state)
         decided = decide(cached.state, request, self.now, self.reads)
         if isinstance(decided, Need):
             return decided.keys
@@ -236,9 +236,16 @@ class Turn:
                         " its result is kept as evidence and changes nothing"
                     ),
                 )
-        if isinstance(request, CompleteJob | FailJob) and request.logs:
+        if isinstance(request, _OUTCOMES) and request.logs:
             self._keep_logs(id, cached, request.logs)
         return ()
+
+    def _check_token(self, item: Ask, state: State) -> None:
+        request = item.request
+        assert isinstance(request, _OUTCOMES)
+        expected = self.committer.token(state.id, state.epoch, request.job, request.attempt)
+        if not hmac.compare_digest(expected, item.token or ""):
+            raise ForgedToken(f"job {request.job} of {state.id}: that token is not of this attempt")
 
     def _claim(self, index: int, item: Ask, cached: Cached, request: ClaimJob) -> None:
         """A claim dispatch has planned; its worker may be gone since, or the job may."""
@@ -249,10 +256,8 @@ class Turn:
         self._apply(item.execution, cached, decided)
         self._hand_over(cached.state, queued(cached.state, request.job), session)
 
-    def _cached(self, id: str) -> Cached:
-        cached = self.states.get(id)
-        if cached is None:
-            cached = self.states[id] = Cached(open_state(id), b"", 0, 0)
+    def _open(self, id: str) -> Cached:
+        cached = self.states[id] = Cached(open_state(id), b"", 0, 0)
         return cached
 
     def _keep_logs(self, id: str, cached: Cached, lines: Sequence[LogLine]) -> None:
@@ -479,6 +484,7 @@ class Turn:
 
 
 _COMPLETED = Status.COMPLETED
+_OUTCOMES = (CompleteJob, FailJob)
 _SUMMARISED = frozenset(
     {
         e.ExecutionStarted,

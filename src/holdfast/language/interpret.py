@@ -104,7 +104,6 @@ class YamlProgram:
                 run.resume_turns()
         return run.drive()
 
-
     def straight_on(self, state: State, cause: JobEnded, reads: Reads) -> list[Command] | None:
         """From one block to the next with nothing to evaluate: most of what ever happens, so it is worth a way
         of its own. It says what the general way would say, or nothing."""
@@ -116,7 +115,7 @@ class YamlProgram:
         step, following = body[frame.position], body[after]
         if not following.is_plain or step.output is not None:
             return None
-        input = following.fixed
+        input: Any = following.fixed
         if input is not None:
             input = reads.keep(state.id, input)
         ops = ((Op.RESULT, cause.job, step.keep), (Op.MOVE, after))
