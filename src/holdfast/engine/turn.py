@@ -77,6 +77,8 @@ class Turn:
         self.states: dict[str, Cached] = {}
         self.touched: dict[str, Cached] = {}
         self.created: set[str] = set()
+        #: executions of which jobs wait in a queue after this turn
+        self.queued: set[str] = set()
         #: what follows from the events of this turn
         self.rows = Rows()
         self.claims: list[Claim] = []
@@ -372,13 +374,15 @@ class Turn:
             cached = self.touched[line.execution]
             cached.logs += 1
             line.number = cached.logs
-        for id, cached in self.touched.items():
-            self._write_execution(id, cached)
         for key, row in rows.jobs.items():
             if row is None:
                 batch.jobs_gone.append(key)
             else:
                 batch.jobs.append(row)
+                if not row.incarnation:
+                    self.queued.add(row.execution)
+        for id, cached in self.touched.items():
+            self._write_execution(id, cached)
         for item, due in rows.agenda.items():
             if due is None:
                 batch.agenda_gone.append(item)
@@ -411,7 +415,7 @@ class Turn:
             id, state.tenant, state.workflow, state.workflow_version, state.definition, state.status,
             state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
             state.started_at, state.ended_at, state.jobs_done, state.jobs_total, cached.summary,
-            id in self.created,
+            id in self.created, id in self.queued,
         )  # fmt: skip
         self.headers[id] = header
         self.batch.headers.append(header)

@@ -46,6 +46,8 @@ class Header(msgspec.Struct):
     #: packed `Summary`
     summary: bytes
     is_new: bool = False
+    #: in the commit it comes from, jobs of it came into a queue and nobody took them
+    is_queued: bool = False
 
 
 class Locked(msgspec.Struct):
