@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: A snapshot is worth its writing after this many events.
 SNAPSHOT_EVERY = 256
+#: µs without anything to do after which a state is not worth its memory.
+SLEEP = 5_000_000
 #: Grace on top of a block's own timeout before the engine gives an attempt up.
 TIMEOUT_GRACE = 15_000_000
 
@@ -54,6 +56,13 @@ class Cached:
         self.summary: bytes | None = None
         #: applied in the turn under way, not yet committed
         self.events: list[e.Event] = []
+
+
+def is_asleep(state: State, now: int) -> bool:
+    """Nothing of it moves for a while: whoever wakes it reads it again, and until then it costs no memory."""
+    if state.jobs or state.is_turn_open:
+        return False
+    return all(timer.due > now + SLEEP for timer in state.timers.values())
 
 
 class Claim(msgspec.Struct):
@@ -446,6 +455,8 @@ class Turn:
         for id, cached in self.states.items():
             if cached.state.status >= _COMPLETED or not cached.state.version:
                 counters.executions_ended += bool(cached.events)
+                self.committer.cache.pop(id, None)
+            elif not cached.state.jobs and is_asleep(cached.state, self.now):
                 self.committer.cache.pop(id, None)
             else:
                 self.committer.remember(id, cached)
