@@ -25,7 +25,7 @@ def from_key(key: bytes) -> str:
 
 
 def is_id(text: str) -> bool:
-    return len(text) == 32 and all(c in "0123456789abcdef" for c in text)
+    return len(text) == 32 and not text.strip("0123456789abcdef")
 
 
 def short(id: str) -> str:
