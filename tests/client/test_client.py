@@ -82,6 +82,15 @@ def test_a_whole_life(home: House) -> None:
     assert "holdfast_commits_total" in client.metrics()
 
 
+def test_run_is_start_and_wait(home: House) -> None:
+    view = home.client.run(definition=ECHO, labels={"a": "b"})
+    assert (view.status, view.output, view.labels) == ("COMPLETED", "hello", {"a": "b"})
+    with pytest.raises(TimedOut):
+        home.client.run(definition=LONG, timeout=0.2)
+    for left in home.client.executions(statuses=("RUNNING",)):
+        home.client.cancel(left.id)
+
+
 def test_long_lists_are_read_in_pages(home: House) -> None:
     many = {home.start({"name": "listed", "steps": ["log x"]}) for _ in range(30)}
     found = home.client.executions(workflow="listed", limit=25)
