@@ -147,11 +147,10 @@ def test_a_stopping_server_ends_its_streams(tmp_path: Path) -> None:
         id = home.start(LONG)
         with reading(home, events(id)) as reader:
             next(reader.messages())
-            began = time.monotonic()
-            home.server.stop()
-            for _ in reader.answer:
+            home.stop_server()
+            for _ in reader.answer:  # raises where a stream was cut off
                 pass
-            assert time.monotonic() - began < 5
+            assert reader.answer.isclosed()
         assert home.service.show(home.holdfast.actor, id).status == "RUNNING"
         home.service.cancel(home.holdfast.actor, id)
 
