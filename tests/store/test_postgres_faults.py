@@ -76,12 +76,15 @@ class Clock:
 
     def __init__(self) -> None:
         self.slept = 0.0
+        self.naps = 0
 
     def monotonic(self) -> float:
         return self.slept
 
     def sleep(self, seconds: float) -> None:
         self.slept += seconds
+        self.naps += 1
+        assert self.naps < 1000, "it goes on for ever"
 
 
 def test_a_stopped_server_is_unavailable_and_a_started_one_is_there_again(

@@ -34,7 +34,7 @@ class Bench:
         return future
 
     async def run(self, given: Parcel) -> Outcome:
-        return await asyncio.wait_for(self.start(given), 15)
+        return await in_time(self.start(given))
 
     def _done(self, given: Parcel, outcome: Outcome, size: int) -> None:
         self._waiting.pop(key_of(given)).set_result(outcome)
@@ -42,6 +42,13 @@ class Bench:
     def _heard(self, given: Parcel, context: Context, is_beat: bool) -> None:
         if is_beat:
             self.beats.append(context.beaten)
+
+
+async def in_time(future: asyncio.Future[Outcome]) -> Outcome:
+    """What comes of it; not to come at all is a failure, too."""
+    await asyncio.wait({future}, timeout=15)
+    assert future.done(), "it has not ended"
+    return future.result()
 
 
 @asynccontextmanager

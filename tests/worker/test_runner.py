@@ -19,7 +19,7 @@ from holdfast.transport.messages import Outcome
 from holdfast.worker import outcomes
 from holdfast.worker import runner as runner_module
 from tests.worker import sample
-from tests.worker.support import bench, parcel
+from tests.worker.support import bench, in_time, parcel
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +254,7 @@ def test_cancel_ends_a_child_and_all_it_started(
             future = b.start(parcel("waits-process", {"path": str(pids)}))
             child, grandchild = await _pids(pids)
             b.runner.cancel(("x1", 1, 1), "stop it")
-            outcome = await asyncio.wait_for(future, 20)
+            outcome = await in_time(future)
             assert outcome.is_cancelled
             assert failure(outcome).message == "stop it"
             assert not _is_alive(child)
