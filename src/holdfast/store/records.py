@@ -150,6 +150,7 @@ class Batch(msgspec.Struct):
     engines: list[EngineRow] = []
     engines_gone: list[str] = []
     tokens: list[TokenRow] = []
+    tokens_gone: list[str] = []
     meta: dict[str, bytes] = {}
 
     @property
