@@ -142,13 +142,15 @@ def test_streams_are_counted_and_limited(home: House) -> None:
         home.ask("DELETE", f"/api/v1/executions/{id}")
 
 
-def test_a_stopping_server_ends_its_streams(tmp_path: Path) -> None:
+def test_a_stopping_server_ends_its_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "HEARTBEAT", 60)  # or it would look around by itself
     with house(tmp_path) as home:
         id = home.start(LONG)
         with reading(home, events(id)) as reader:
-            # Up to the last event there will be: what wakes the reader's stream now is the server's end.
+            # Past the last event there will be: what ends the stream's waiting now is the server's end.
             while next(reader.messages()).get("event") != "JobStarted":
                 pass
+            time.sleep(0.3)
             home.stop_server()
             for _ in reader.answer:  # raises where a stream was cut off
                 pass
