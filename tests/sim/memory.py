@@ -95,6 +95,9 @@ class MemoryQueries:
     def departed(self, before: int) -> list[str]:
         return []
 
+    def expired_tokens(self, before: int) -> list[str]:
+        return []
+
     def orphan_claims(self) -> list[JobRow]:
         known = {worker.incarnation for worker in self._tables.workers.values()}
         return copy.deepcopy(

@@ -27,6 +27,7 @@ from holdfast.core.requests import (
     CancelExecution,
     ClaimJob,
     CompleteJob,
+    Due,
     FailJob,
     Request,
     SendSignal,
@@ -385,6 +386,8 @@ class Engine:
         else:
             self._full, self._trouble = None, ""
             self.agenda.add(turn.batch.agenda, turn.now)
+            if self.agenda.has_stumbles:
+                self.agenda.went_well((item.execution, item.request) for item in items if isinstance(item, Ask))
             turn.answer()
             self.tell_watchers(turn.headers)
             self.rounds.committed(turn)
@@ -422,7 +425,10 @@ class Engine:
                 item.blobs, item.tries = {}, -1
                 self._turn([item])
                 return
-            self._reject(items, EngineBug(f"{type(bug).__name__}: {bug}"))
+            why = f"{type(bug).__name__}: {bug}"
+            if isinstance(item, Ask) and isinstance(item.request, Due):
+                self.agenda.stumbled(item.execution, item.request, why, self.clock())
+            self._reject(items, EngineBug(why))
             return
         middle = len(items) // 2
         self._turn(items[:middle])

@@ -49,7 +49,7 @@ from .engine import Engine
 from .items import Reply, future_reply
 from .reads import resolve
 from .rebuild import rebuild, transitions
-from .why import explain, queue_reason, worker_state
+from .why import explain, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -294,7 +294,11 @@ class Service:
     def _why(self, queries: Queries, id: str) -> WhyView:
         state = rebuild(queries, id)
         program = self._program(queries, state.definition)
-        return explain(state, queries.workers(), queries.claim_counts(), program.label, self.store.now())
+        view = explain(state, queries.workers(), queries.claim_counts(), program.label, self.store.now())
+        if self._engine is None or not self._engine.agenda.has_stumbles:
+            return view
+        tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(id)]
+        return with_stumbles(view, [(row.item, stumble) for row, stumble in tripped if stumble is not None])
 
     def definition(self, actor: Actor, id: str) -> Any:
         with self.store.reading() as queries:

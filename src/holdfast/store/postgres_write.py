@@ -141,6 +141,7 @@ tokens = _put(
     "tokens", "id", id=texts, hash=byteas, tenant=texts, name=texts, role=texts, created_at=bigints,
     expires_at=bigints, is_revoked=bigints,
 )  # fmt: skip
+tokens_gone = _drop("tokens", id=texts)
 meta = _put("meta", "key", key=texts, value=byteas)
 
 
@@ -223,6 +224,7 @@ def _write_rare(run: Run, batch: Batch, now: int) -> None:
         (t.id, t.hash, t.tenant, t.name, t.role, t.created_at, t.expires_at, int(t.is_revoked))
         for t in batch.tokens
     ], 1))  # fmt: skip
+    tokens_gone(run, sorted((id,) for id in batch.tokens_gone))
     meta(run, _last(list(batch.meta.items()), 1))
 
 

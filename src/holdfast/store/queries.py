@@ -303,6 +303,11 @@ class Queries(ABC):
         found = self.rows(f"SELECT {TOKEN} FROM tokens WHERE id = ?", (id,))
         return _token(found[0]) if found else None
 
+    def expired_tokens(self, before: int, limit: int = 500) -> list[str]:
+        """Ids of tokens that ended before that time."""
+        sql = "SELECT id FROM tokens WHERE expires_at > 0 AND expires_at < ? ORDER BY id LIMIT ?"
+        return [id for (id,) in self.rows(sql, (before, limit))]
+
     def meta(self, key: str) -> bytes | None:
         found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
         return bytes(found[0][0]) if found else None

@@ -152,6 +152,7 @@ class Batch(msgspec.Struct):
     engines: list[EngineRow] = []
     engines_gone: list[str] = []
     tokens: list[TokenRow] = []
+    tokens_gone: list[str] = []
     meta: dict[str, bytes] = {}
 
     @property

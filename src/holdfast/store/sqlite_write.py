@@ -177,5 +177,7 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
                 for t in batch.tokens
             ],
         )
+    if batch.tokens_gone:
+        many("DELETE FROM tokens WHERE id=?", [(id,) for id in batch.tokens_gone])
     if batch.meta:
         many("INSERT OR REPLACE INTO meta VALUES (?,?)", batch.meta.items())
