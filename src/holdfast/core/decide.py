@@ -165,7 +165,7 @@ class _Transition:
         if job is None:
             self._refuse(request.job, request.attempt, request.result, None)
             return
-        effect = ledgers.effect_of_success(self._spec(job), request.effect)
+        effect = ledgers.effect_of_success(self.state.specs[job.spec], request.effect)
         self.events.append(e.JobSucceeded(job.id, request.attempt, request.result, effect))
         if self.state.status in MOVING:
             self.advance(p.JobEnded(job.lane, job.id, job.step, request.result))

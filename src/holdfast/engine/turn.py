@@ -309,10 +309,11 @@ class Turn:
         """Give what this batch created to workers with room: the claim rides in the same commit. Returns
         rows that have to be read first (long inputs); call again then."""
         keys: dict[Key, None] = {}
+        choose, now = self.dispatch.choose, self.now
         for (execution, job), row in self.rows.jobs.items():
             if row is None or row.incarnation:
                 continue
-            session = self.dispatch.choose(row.queue, row.block)
+            session = choose(row.queue, row.block)
             if session is None:
                 continue
             cached = self.touched[execution]
@@ -320,8 +321,10 @@ class Turn:
             if decided:
                 session.planned += 1
                 self.eager.append(session)
-                self._apply(execution, cached, decided)
+                transit(cached.state, now, decided, self.rows)
+                cached.events += decided
                 self._hand_over(cached.state, row, session)
+        is_withdrawing = False
         for made in self.claims:
             if made.parcel is None:
                 state = self.touched[made.row.execution].state
@@ -331,7 +334,9 @@ class Turn:
                     keys.update(dict.fromkeys(missing.keys))
                 except TooLong as error:
                     self._withdraw(made, error)
-        self.claims = [made for made in self.claims if not made.is_withdrawn]
+                    is_withdrawing = True
+        if is_withdrawing:
+            self.claims = [made for made in self.claims if not made.is_withdrawn]
         return tuple(keys)
 
     def _withdraw(self, claim: Claim, error: TooLong) -> None:

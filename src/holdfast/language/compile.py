@@ -113,6 +113,8 @@ class _Compiler:
             output = Names(self.shared, lane, len(self.steps), previous=previous).shape(keys["output"])
         for step in self.steps:
             step.keep = step.id if step.id in self.shared.referenced else ""
+            is_evaluated = step.condition is not None or (step.fixed is None and bool(step.inputs))
+            step.is_plain = step.kind == "block" and not is_evaluated
         labels = _literal_map(report, keys.get("labels"), "labels")
         for key, value in labels.items():
             if not isinstance(value, (str, int)) or isinstance(value, bool):

@@ -55,11 +55,8 @@ class Step:
     keys: tuple[str, ...] | None = None
     #: where it was read, for problems found later; nothing if that was not a file
     node: Node | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """A block that is entered without evaluating anything."""
-        return self.kind == "block" and self.condition is None and (self.fixed is not None or not self.inputs)
+    #: a block that is entered without evaluating anything; known when the step is complete
+    is_plain: bool = False
 
 
 @dataclass(slots=True, frozen=True)
