@@ -1,1 +1,1 @@
-"""Workloads measured, not asserted. `make bench` prints one JSON line per workload."""
+"""Workloads measured, not asserted. `make bench` prints one JSON line per workload; see `docs/reference/benchmarks.md`."""

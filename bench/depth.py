@@ -1,0 +1,164 @@
+"""What a step costs in CPU late in a long execution, on disk, and in memory while it waits. Embedded on SQLite."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import apsw
+
+from holdfast.embedded import Embedded
+
+from . import blocks
+from .clients import Inside
+from .measure import IN_FLIGHT, calibrate, data_folder, emit, tree_pss
+from .topologies import MODULES, SLOTS, opened, serving
+from .workloads import asleep, sequence, wide
+
+REST = 3.0
+
+
+def marginal_steps(repeat: int, steps: int = 10_000) -> None:
+    """Process CPU per step inside one execution: in its last tenth against the tenth after its first hundredth."""
+    early, late = (steps // 100, steps // 100 + steps // 10), (steps - steps // 10, steps)
+    ratios, costs = [], []
+    for _ in range(repeat):
+        blocks.cpu_at.clear()
+        with opened("embedded-sqlite") as subject:
+            subject.client.run_many(sequence(steps + max(1, steps // 100), "bench.count"), 1, 1)
+        at = blocks.cpu_at
+        first = (at[early[1]] - at[early[0]]) / (early[1] - early[0])
+        last = (at[late[1]] - at[late[0]]) / (late[1] - late[0])
+        ratios.append(last / first)
+        costs.append((first * 1e3, last * 1e3))
+    kops, syncs = calibrate()
+    emit(
+        "holdfast-embedded-sqlite", "marginal-steps", early=list(early), late=list(late), repeat=repeat,
+        cpu_ms_per_step_early=statistics.median(c[0] for c in costs),
+        cpu_ms_per_step_late=statistics.median(c[1] for c in costs),
+        ratio=statistics.median(ratios), ratio_min=min(ratios), ratio_max=max(ratios), cal_kops=kops, cal_fsync=syncs,
+    )  # fmt: skip
+
+
+def marginal_items(repeat: int, narrow: int = 1_000) -> None:
+    """Process CPU per item of a fan-out, ten times as broad against narrow; both programs compiled before."""
+    broad = narrow * 10
+    ratios, costs = [], []
+    for _ in range(repeat):
+        with opened("embedded-sqlite") as subject:
+            client = subject.client
+
+            def cost(width: int, runs: int, client: Inside = client) -> float:  # type: ignore[assignment]
+                client.publish(wide(width))
+                used = time.process_time()
+                for _ in range(runs):
+                    client.run_one(wide(width))
+                return (time.process_time() - used) / (width * runs)
+
+            cost(narrow, 2)
+            cost(broad, 1)
+            # As many items on both sides, so that both meet as many checkpoints.
+            first, last = cost(narrow, broad // narrow), cost(broad, 1)
+        ratios.append(last / first)
+        costs.append((first * 1e3, last * 1e3))
+    kops, syncs = calibrate()
+    emit(
+        "holdfast-embedded-sqlite", "marginal-items", narrow=narrow, broad=broad, repeat=repeat,
+        cpu_ms_per_item_narrow=statistics.median(c[0] for c in costs),
+        cpu_ms_per_item_broad=statistics.median(c[1] for c in costs),
+        ratio=statistics.median(ratios), ratio_min=min(ratios), ratio_max=max(ratios), cal_kops=kops, cal_fsync=syncs,
+    )  # fmt: skip
+
+
+def storage(steps: int) -> None:
+    """Bytes per step of ten-step executions, engine closed and the WAL checkpointed and truncated."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
+        path = Path(name) / "bench.db"
+        with Embedded(f"sqlite:///{path}", slots=SLOTS, processes=0, modules=MODULES) as holdfast:
+            Inside(holdfast).run_many(sequence(10), max(1, steps // 10), IN_FLIGHT)
+        connection = apsw.Connection(str(path))
+        connection.execute("pragma wal_checkpoint(truncate)")
+        free = next(connection.execute("pragma freelist_count"))[0] * next(connection.execute("pragma page_size"))[0]
+        connection.close()
+        emit(
+            "holdfast-embedded-sqlite", "W6-storage", steps=steps, bytes_per_step=path.stat().st_size / steps,
+            bytes_free_per_step=free / steps, **_tables(path, steps),
+        )  # fmt: skip
+
+
+def _tables(path: Path, steps: int) -> dict[str, dict[str, float]]:
+    """Where the bytes are."""
+    connection = apsw.Connection(str(path))
+    try:
+        found = connection.execute("select name, sum(pgsize) from dbstat group by 1 order by 2 desc limit 8").fetchall()
+    except apsw.SQLError:
+        return {}  # this SQLite was built without it
+    finally:
+        connection.close()
+    return {"bytes_by_table": {name: round(size / steps, 2) for name, size in found}}
+
+
+def memory_asleep(count: int) -> None:
+    """PSS of this process (engine, worker, store) before, and with `count` executions asleep for an hour."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
+        with Embedded(f"sqlite:///{name}/bench.db", slots=SLOTS, processes=0, modules=MODULES) as holdfast:
+            client = Inside(holdfast)
+            # What is paid once (caches of statements, programs, pages) is paid before.
+            client.run_many(sequence(1), 500, IN_FLIGHT)
+            workflow = client.publish(asleep())
+            _settle()
+            before = tree_pss([os.getpid()])
+            began = time.perf_counter()
+            left = count
+            while left:
+                batch = min(left, 500)
+                replies: list[object] = []
+                for _ in range(batch):
+                    holdfast.service.submit_start(
+                        holdfast.actor, workflow=workflow, reply=lambda value, error, to=replies: to.append(error)
+                    )
+                while len(replies) < batch:
+                    time.sleep(0.005)
+                if any(replies):
+                    raise RuntimeError(str(next(error for error in replies if error)))
+                left -= batch
+            took = time.perf_counter() - began
+            _settle()
+            after = tree_pss([os.getpid()])
+        emit(
+            "holdfast-embedded-sqlite", "W6-memory", idle_mb=before / 1e6, open_workflows=count, open_mb=after / 1e6,
+            start_s=took, bytes_per_execution=(after - before) / count,
+        )  # fmt: skip
+
+
+def _settle() -> None:
+    time.sleep(REST)
+    gc.collect()
+    time.sleep(0.5)
+
+
+def memory_idle() -> None:
+    """`holdfast up` as a user starts it (engine, API, worker and its warm processes), after a first execution."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
+        folder = Path(name)
+        with serving(folder, f"sqlite:///{folder}/bench.db") as process:
+            from holdfast.cli import serverfile
+
+            from .clients import Threads
+
+            found = serverfile.read(folder)
+            assert found is not None
+            Threads(found.address, found.token).run_one(sequence(1))
+            time.sleep(REST)
+            import psutil
+
+            children = psutil.Process(process.pid).children(recursive=True)
+            emit(
+                "holdfast-up-sqlite", "W6-idle", idle_mb=tree_pss([process.pid]) / 1e6, processes=1 + len(children),
+                server_mb=psutil.Process(process.pid).memory_full_info().pss / 1e6,
+                children_mb=[round(child.memory_full_info().pss / 1e6, 1) for child in children],
+            )  # fmt: skip
