@@ -105,7 +105,6 @@ class Threads:
     def __init__(self, address: str, token: str) -> None:
         self.client = Client(address, token)
         self._published: set[str] = set()
-        self._pool: ThreadPoolExecutor | None = None
 
     def publish(self, definition: Mapping[str, Any]) -> str:
         name = str(definition["name"])

@@ -20,7 +20,7 @@ from holdfast.core.model import Status
 from holdfast.embedded import Embedded
 
 from .measure import Row, calibrate, data_folder, emit, percentile
-from .topologies import MODULES, ROOT, SLOTS
+from .topologies import MODULES, ROOT
 from .workloads import touching
 
 OPEN = tuple(status for status in Status if not status.is_ended)
@@ -60,7 +60,7 @@ class Effects:
 
 
 def recover(
-    peer: str, workload: str, postgres: str, count: int, steps: int, *, idempotent: bool = True, settle: float = SETTLE
+    peer: str, workload: str, postgres: str, count: int, steps: int, *, idempotent: bool = True, settle: float
 ) -> Row:
     with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
         folder = Path(name)
@@ -106,7 +106,7 @@ def recover(
         kops, syncs = calibrate()
         return emit(
             peer, workload, workflows=count, steps=total, done_at_kill=done_at_kill,
-            half_done=sum(0 < done < steps for done in before.values()), recovery_s=last - restarted,
+            half_done=sum(0 < done < steps for done in before.values()), recovery_s=max(0.0, last - restarted),
             moving_p50_s=percentile(moving, 0.5), moving_p99_s=percentile(moving, 0.99),
             steps_missing=total - len(effects.counts), steps_repeated=sum(n > 1 for n in effects.counts.values()),
             ended=ended, blocks="idempotent" if idempotent else "neither pure nor idempotent",
@@ -135,7 +135,8 @@ def _expect(child: subprocess.Popen[str], key: str) -> Any:
 
 def main() -> None:
     folder, store, what = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    with Embedded(store, folder=folder, slots=SLOTS, processes=0, modules=MODULES) as holdfast:
+    # With the default number of slots: so many attempts may be cut off.
+    with Embedded(store, folder=folder, processes=0, modules=MODULES) as holdfast:
         service, actor = holdfast.service, holdfast.actor
         if what == "feed":
             count, steps, idempotent = (int(text) for text in sys.argv[4:7])

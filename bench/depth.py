@@ -10,11 +10,13 @@ import time
 from pathlib import Path
 
 import apsw
+import psutil
 
+from holdfast.cli import serverfile
 from holdfast.embedded import Embedded
 
 from . import blocks
-from .clients import Inside
+from .clients import Inside, Threads
 from .measure import IN_FLIGHT, calibrate, data_folder, emit, tree_pss
 from .topologies import MODULES, SLOTS, opened, serving
 from .workloads import asleep, sequence, wide
@@ -99,7 +101,7 @@ def _tables(path: Path, steps: int) -> dict[str, dict[str, float]]:
         return {}  # this SQLite was built without it
     finally:
         connection.close()
-    return {"bytes_by_table": {name: round(size / steps, 2) for name, size in found}}
+    return {"bytes_by_table": {str(name): round(int(str(size)) / steps, 2) for name, size in found}}
 
 
 def memory_asleep(count: int) -> None:
@@ -116,15 +118,7 @@ def memory_asleep(count: int) -> None:
             left = count
             while left:
                 batch = min(left, 500)
-                replies: list[object] = []
-                for _ in range(batch):
-                    holdfast.service.submit_start(
-                        holdfast.actor, workflow=workflow, reply=lambda value, error, to=replies: to.append(error)
-                    )
-                while len(replies) < batch:
-                    time.sleep(0.005)
-                if any(replies):
-                    raise RuntimeError(str(next(error for error in replies if error)))
+                _start(holdfast, workflow, batch)
                 left -= batch
             took = time.perf_counter() - began
             _settle()
@@ -133,6 +127,19 @@ def memory_asleep(count: int) -> None:
             "holdfast-embedded-sqlite", "W6-memory", idle_mb=before / 1e6, open_workflows=count, open_mb=after / 1e6,
             start_s=took, bytes_per_execution=(after - before) / count,
         )  # fmt: skip
+
+
+def _start(holdfast: Embedded, workflow: str, count: int) -> None:
+    replies: list[Exception | None] = []
+    for _ in range(count):
+        holdfast.service.submit_start(
+            holdfast.actor, workflow=workflow, reply=lambda value, error: replies.append(error)
+        )
+    while len(replies) < count:
+        time.sleep(0.005)
+    for error in replies:
+        if error is not None:
+            raise error
 
 
 def _settle() -> None:
@@ -146,16 +153,10 @@ def memory_idle() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
         folder = Path(name)
         with serving(folder, f"sqlite:///{folder}/bench.db") as process:
-            from holdfast.cli import serverfile
-
-            from .clients import Threads
-
             found = serverfile.read(folder)
             assert found is not None
             Threads(found.address, found.token).run_one(sequence(1))
             time.sleep(REST)
-            import psutil
-
             children = psutil.Process(process.pid).children(recursive=True)
             emit(
                 "holdfast-up-sqlite", "W6-idle", idle_mb=tree_pss([process.pid]) / 1e6, processes=1 + len(children),

@@ -1,4 +1,4 @@
-"""`python -m bench.holdfast --topology embedded-sqlite w1 w2 w3 w4 growth`: one fresh process, one JSON line per row."""
+"""`python -m bench.holdfast --topology embedded-sqlite w1 w2 w3 w4 growth`: one fresh process, JSON lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from . import crash, depth, engines
 from .measure import IN_FLIGHT, REPEAT, latency, throughput
 from .topologies import TOPOLOGIES, Subject, opened
 from .workloads import STEPS_IN_CRASH, sequence, wide
-
 
 #: those that share one engine
 SHARED = ("w1", "w2", "w3", "w4", "growth")
@@ -66,11 +65,13 @@ def apart(workload: str, options: argparse.Namespace) -> bool:
     peer, url = f"holdfast-{options.topology}", options.postgres
     match workload:
         case "w5":
-            crash.recover(peer, "W5", url, options.crash, STEPS_IN_CRASH)
+            crash.recover(peer, "W5", url, options.crash, STEPS_IN_CRASH, settle=options.settle)
         case "w5plain":
-            crash.recover(peer, "W5-plain", url, options.crash, STEPS_IN_CRASH, idempotent=False, settle=2.0)
+            crash.recover(
+                peer, "W5-plain", url, options.crash, STEPS_IN_CRASH, idempotent=False, settle=options.settle / 4
+            )
         case "recovery":
-            crash.recover(peer, "recovery", url, options.crash, 10, settle=2.0)
+            crash.recover(peer, "recovery", url, options.crash, 10, settle=options.settle / 4)
         case "engines":
             engines.together(1, url, max(64, options.n // 3))
         case "engines2":
@@ -99,6 +100,7 @@ def main() -> None:
     parser.add_argument("--fan", type=int, default=1000)
     parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--crash", type=int, default=1000, help="executions under way when the engine is killed")
+    parser.add_argument("--settle", type=float, default=crash.SETTLE, help="seconds for late repeats after a crash")
     parser.add_argument("--long", type=int, default=10_000, help="steps of the one long execution")
     parser.add_argument("--stored", type=int, default=100_000, help="steps whose bytes are counted")
     parser.add_argument("--open", type=int, default=10_000, help="executions asleep")

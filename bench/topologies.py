@@ -1,9 +1,9 @@
 """How Holdfast is put together for a measurement.
 
-    embedded-*   engine, worker and client in this process
-    http-*       `holdfast up --no-worker` in a process of its own; worker and client here, both over HTTP
-    inside-*     the client in the engine's process, the worker in a process of its own over HTTP
-    two-engines  two processes like embedded-postgres on one database, each with half of the load
+embedded-*   engine, worker and client in this process
+http-*       `holdfast up --no-worker` in a process of its own; worker and client here, both over HTTP
+inside-*     the client in the engine's process, the worker in a process of its own over HTTP
+two-engines  two processes like embedded-postgres on one database, each with half of the load
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ from .measure import data_folder
 ROOT = Path(__file__).parents[1]
 SLOTS = 256
 MODULES = ("bench.blocks",)
-TOPOLOGIES = ("embedded-sqlite", "embedded-postgres", "http-sqlite", "http-postgres", "inside-sqlite", "inside-postgres")
+TOPOLOGIES = (
+    "embedded-sqlite",
+    "embedded-postgres",
+    "http-sqlite",
+    "http-postgres",
+    "inside-sqlite",
+    "inside-postgres",
+)
 
 
 class Subject:
@@ -80,6 +87,8 @@ def _http(stack: ExitStack, peer: str, folder: Path, store: str, client: str) ->
     worker.start_in_thread()
     stack.callback(worker.stop)
     asking = (Thin if client == "thin" else Threads)(found.address, found.token)
+    if client == "threads":
+        peer += "-threads"
     subject = Subject(peer, asking, [os.getpid(), server.pid, *server_pids()], store)
     subject.notes = {"client": "raw HTTP on one loop" if client == "thin" else "holdfast.Client on threads"}
     return subject
@@ -111,7 +120,9 @@ def serving(folder: Path, store: str, *more: str) -> Iterator[subprocess.Popen[b
     (folder / "holdfast.toml").touch()
     command = [sys.executable, "-m", "holdfast.cli.main", "-C", str(folder), "up", "--port", "0", "--store", store]
     with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen([*command, *more], stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        process = subprocess.Popen(
+            [*command, *more], stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
     try:
         where = folder if store.startswith("sqlite") else folder / ".holdfast"
         _until(lambda: serverfile.read(where) is not None or process.poll() is not None, "the server does not come up")
