@@ -21,6 +21,7 @@ from .measure import IN_FLIGHT, calibrate, data_folder, emit, tree_pss
 from .topologies import MODULES, SLOTS, opened, serving
 from .workloads import asleep, sequence, wide
 
+#: seconds without work before memory is looked at
 REST = 3.0
 
 
@@ -104,7 +105,7 @@ def _tables(path: Path, steps: int) -> dict[str, dict[str, float]]:
     return {"bytes_by_table": {str(name): round(int(str(size)) / steps, 2) for name, size in found}}
 
 
-def memory_asleep(count: int) -> None:
+def memory_asleep(count: int, rest: float) -> None:
     """PSS of this process (engine, worker, store) before, and with `count` executions asleep for an hour."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
         with Embedded(f"sqlite:///{name}/bench.db", slots=SLOTS, processes=0, modules=MODULES) as holdfast:
@@ -112,7 +113,7 @@ def memory_asleep(count: int) -> None:
             # What is paid once (caches of statements, programs, pages) is paid before.
             client.run_many(sequence(1), 500, IN_FLIGHT)
             workflow = client.publish(asleep())
-            _settle()
+            _settle(rest)
             before = tree_pss([os.getpid()])
             began = time.perf_counter()
             left = count
@@ -121,7 +122,7 @@ def memory_asleep(count: int) -> None:
                 _start(holdfast, workflow, batch)
                 left -= batch
             took = time.perf_counter() - began
-            _settle()
+            _settle(rest)
             after = tree_pss([os.getpid()])
         emit(
             "holdfast-embedded-sqlite", "W6-memory", idle_mb=before / 1e6, open_workflows=count, open_mb=after / 1e6,
@@ -142,13 +143,13 @@ def _start(holdfast: Embedded, workflow: str, count: int) -> None:
             raise error
 
 
-def _settle() -> None:
-    time.sleep(REST)
+def _settle(rest: float) -> None:
+    time.sleep(rest)
     gc.collect()
     time.sleep(0.5)
 
 
-def memory_idle() -> None:
+def memory_idle(rest: float) -> None:
     """`holdfast up` as a user starts it (engine, API, worker and its warm processes), after a first execution."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
         folder = Path(name)
@@ -156,7 +157,7 @@ def memory_idle() -> None:
             found = serverfile.read(folder)
             assert found is not None
             Threads(found.address, found.token).run_one(sequence(1))
-            time.sleep(REST)
+            time.sleep(rest)
             children = psutil.Process(process.pid).children(recursive=True)
             emit(
                 "holdfast-up-sqlite", "W6-idle", idle_mb=tree_pss([process.pid]) / 1e6, processes=1 + len(children),

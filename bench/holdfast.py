@@ -82,9 +82,9 @@ def apart(workload: str, options: argparse.Namespace) -> bool:
         case "storage":
             depth.storage(options.stored)
         case "asleep":
-            depth.memory_asleep(options.open)
+            depth.memory_asleep(options.open, options.rest)
         case "idle":
-            depth.memory_idle()
+            depth.memory_idle(options.rest)
         case _:
             return False
     return True
@@ -101,6 +101,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--crash", type=int, default=1000, help="executions under way when the engine is killed")
     parser.add_argument("--settle", type=float, default=crash.SETTLE, help="seconds for late repeats after a crash")
+    parser.add_argument("--rest", type=float, default=depth.REST, help="seconds of rest before memory is looked at")
     parser.add_argument("--long", type=int, default=10_000, help="steps of the one long execution")
     parser.add_argument("--stored", type=int, default=100_000, help="steps whose bytes are counted")
     parser.add_argument("--open", type=int, default=10_000, help="executions asleep")

@@ -238,6 +238,7 @@ def _order(item: tuple[tuple[str, ...], list[Row]]) -> tuple[Any, ...]:
 #: what a row is about, most telling first
 _TELLING = (
     ("steps_per_s", "{:,.0f} steps/s"),
+    ("workflows_per_s", "{:,.0f} workflows/s"),
     ("recovery_s", "{:.2f} s"),
     ("bytes_per_step", "{:.0f} B per step"),
     ("ratio", "{:.2f} ×"),
@@ -250,13 +251,17 @@ def _shown(rows: list[Row]) -> str:
     first = rows[0]
     # Some print a rate with their latencies: that of one at a time is no throughput.
     telling = (("p50_ms", "p50 {:.2f} ms"),) if first["workload"].endswith("W4") else _TELLING
-    field, form = next((pair for pair in telling if pair[0] in first), ("", ""))
+    # A workflow without steps makes none per second.
+    field, form = next(
+        (pair for pair in telling if first.get(pair[0]) or (pair[0] in first and "steps_per_s" not in first)), ("", "")
+    )
     if not field:
         return "– | – | –"
     values = [float(row[field]) for row in rows if field in row]
     shown = form.format(statistics.median(values))
-    if field == "recovery_s":
-        shown += f", {_middle(rows, 'steps_missing')} missing, {_middle(rows, 'steps_repeated')} repeated"
+    if "steps_missing" in first:
+        repeated = statistics.median(row["steps_repeated"] for row in rows)
+        shown += f", {max(row['steps_missing'] for row in rows)} missing, {repeated:.0f} repeated"
     if "open_workflows" in first:
         shown += f" with {first['open_workflows']:,} asleep, {first['idle_mb']:.0f} MB before"
     spread = f"{form.format(min(values))} – {form.format(max(values))}" if len(values) > 1 else "–"
@@ -265,18 +270,28 @@ def _shown(rows: list[Row]) -> str:
     return f"{shown} | {spread} | {f'{statistics.median(cpu):.3f} ms' if cpu else '–'}"
 
 
-def _middle(rows: list[Row], field: str) -> int:
-    return int(statistics.median(row.get(field, 0) for row in rows))
-
-
 def tables(results: dict[str, Any]) -> str:
     machine = results["machine"]
     about = ", ".join(f"{name} {value}" for name, value in machine.items())
     rounds = f"{results['rounds']} round{'s' if results['rounds'] > 1 else ''}"
     small = ", at small sizes, only to see that everything works" if results["sizes"] == "small" else ""
     what = f"Measured on {results['date']}, {rounds}{small}. {about}."
-    parts = [what, "", *figures_table(results["figures"]), "", "Every row, medians over the rounds:", ""]
-    return "\n".join([*parts, *rows_table(results["rows"])]) + "\n"
+    figures, rows = figures_table(results["figures"]), rows_table(results["rows"])
+    parts = [what, *_speed(results["rows"]), "", *figures, "", "Every row, medians over the rounds:", "", *rows]
+    return "\n".join(parts) + "\n"
+
+
+def _speed(rows: list[Row]) -> list[str]:
+    """How steady the machine was: what is above can be no steadier."""
+    loops = [row["cal_kops"] / 1e3 for row in rows if row.get("cal_kops")]
+    syncs = [row["cal_fsync"] for row in rows if row.get("cal_fsync")]
+    if not loops or not syncs:
+        return []
+    return [
+        f"Beside the rows, an empty loop made {min(loops):.0f} to {max(loops):.0f} million turns per second (median"
+        f" {statistics.median(loops):.0f}), and the disk {min(syncs):,.0f} to {max(syncs):,.0f} syncs per second"
+        f" (median {statistics.median(syncs):,.0f})."
+    ]
 
 
 # --- the page ---------------------------------------------------------------------------------------

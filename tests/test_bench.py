@@ -239,6 +239,23 @@ def test_rows_of_an_uneven_machine_are_marked() -> None:
     assert figure(rows, "W2 embedded on SQLite, over Restate", 1)["verdict"] == "met"
 
 
+def test_rows_are_shown_as_medians_with_their_spread() -> None:
+    rows = [row("restate", "W2", n, rate, cpu_ms_per_step=2.0) for n, rate in ((1, 900.4), (2, 1200.0), (3, 1000.0))]
+    rows += [
+        row("temporal-dev-file", "W4", 1, 9.0, p50_ms=100.0),
+        row("temporal-dev-file", "W0", 1, 0, workflows_per_s=45.0),
+    ]
+    rows += [{"peer": "restate", "workload": "W5", "round": n, "recovery_s": 0.0, "steps_missing": missing,
+              "steps_repeated": 3} for n, missing in ((1, 0), (2, 0), (3, 2))]  # fmt: skip
+    shown = report.rows_table(rows)[2:]
+    assert shown == [
+        "| W0 | temporal-dev-file | 45 workflows/s | – | – |",
+        "| W2 | restate | 1,000 steps/s | 900 steps/s – 1,200 steps/s | 2.000 ms |",
+        "| W4 | temporal-dev-file | p50 100.00 ms | – | – |",
+        "| W5 | restate | 0.00 s, 2 missing, 3 repeated | 0.00 s – 0.00 s | – |",
+    ]
+
+
 def test_once_measured_rows_count_in_every_round() -> None:
     rows = [{"peer": report.SQLITE, "workload": "W6-storage", "round": 0, "bytes_per_step": 149.0}]
     assert figure(rows, "bytes on disk per step")["is_met"]
