@@ -7,6 +7,8 @@ import os
 import statistics
 import tempfile
 import time
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -18,7 +20,7 @@ from holdfast.embedded import Embedded
 from . import blocks
 from .clients import Inside, Threads
 from .measure import IN_FLIGHT, calibrate, data_folder, emit, tree_pss
-from .topologies import MODULES, SLOTS, opened, serving
+from .topologies import MODULES, SLOTS, end, opened, serving, start_worker, until
 from .workloads import asleep, sequence, wide
 
 #: seconds without work before memory is looked at
@@ -77,20 +79,50 @@ def marginal_items(repeat: int, narrow: int = 1_000) -> None:
     )  # fmt: skip
 
 
-def storage(steps: int) -> None:
-    """Bytes per step of ten-step executions, engine closed and the WAL checkpointed and truncated."""
+def storage(steps: int, postgres: str = "") -> None:
+    """Bytes per step of ten-step executions, engine closed; SQLite: the WAL checkpointed and truncated, PostgreSQL:
+    the database's growth since before the engine made its tables, indexes included."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
         path = Path(name) / "bench.db"
-        with Embedded(f"sqlite:///{path}", slots=SLOTS, processes=0, modules=MODULES) as holdfast:
+        before = _postgres_bytes(postgres) if postgres else 0
+        with Embedded(
+            postgres or f"sqlite:///{path}", folder=Path(name), slots=SLOTS, processes=0, modules=MODULES
+        ) as holdfast:
             Inside(holdfast).run_many(sequence(10), max(1, steps // 10), IN_FLIGHT)
+        if postgres:
+            used = _postgres_bytes(postgres) - before
+            emit(
+                "holdfast-embedded-postgres", "W6-storage", steps=steps, bytes_per_step=used / steps,
+                bytes_by_table=_postgres_tables(postgres, steps),
+            )  # fmt: skip
+            return
         connection = apsw.Connection(str(path))
         connection.execute("pragma wal_checkpoint(truncate)")
-        free = next(connection.execute("pragma freelist_count"))[0] * next(connection.execute("pragma page_size"))[0]
         connection.close()
         emit(
             "holdfast-embedded-sqlite", "W6-storage", steps=steps, bytes_per_step=path.stat().st_size / steps,
-            bytes_free_per_step=free / steps, **_tables(path, steps),
+            **_tables(path, steps),
         )  # fmt: skip
+
+
+def _postgres_bytes(address: str) -> int:
+    import psycopg
+
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("checkpoint")
+        found = connection.execute("select pg_database_size(current_database())").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def _postgres_tables(address: str, steps: int) -> dict[str, float]:
+    import psycopg
+
+    with psycopg.connect(address) as connection:
+        found = connection.execute(
+            "select relname, pg_total_relation_size(relid) from pg_stat_user_tables order by 2 desc limit 8"
+        ).fetchall()
+    return {str(name): round(int(size) / steps, 2) for name, size in found}
 
 
 def _tables(path: Path, steps: int) -> dict[str, dict[str, float]]:
@@ -105,10 +137,13 @@ def _tables(path: Path, steps: int) -> dict[str, dict[str, float]]:
     return {"bytes_by_table": {str(name): round(int(str(size)) / steps, 2) for name, size in found}}
 
 
-def memory_asleep(count: int, rest: float) -> None:
-    """PSS of this process (engine, worker, store) before, and with `count` executions asleep for an hour."""
+def memory_asleep(count: int, rest: float, postgres: str = "") -> None:
+    """PSS of this process (engine and worker; not the database's) before, and with `count` executions asleep for an
+    hour."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
-        with Embedded(f"sqlite:///{name}/bench.db", slots=SLOTS, processes=0, modules=MODULES) as holdfast:
+        peer = "holdfast-embedded-postgres" if postgres else "holdfast-embedded-sqlite"
+        store = postgres or f"sqlite:///{name}/bench.db"
+        with Embedded(store, folder=Path(name), slots=SLOTS, processes=0, modules=MODULES) as holdfast:
             client = Inside(holdfast)
             # What is paid once (caches of statements, programs, pages) is paid before.
             client.run_many(sequence(1), 500, IN_FLIGHT)
@@ -125,7 +160,7 @@ def memory_asleep(count: int, rest: float) -> None:
             _settle(rest)
             after = tree_pss([os.getpid()])
         emit(
-            "holdfast-embedded-sqlite", "W6-memory", idle_mb=before / 1e6, open_workflows=count, open_mb=after / 1e6,
+            peer, "W6-memory", idle_mb=before / 1e6, open_workflows=count, open_mb=after / 1e6,
             start_s=took, bytes_per_execution=(after - before) / count,
         )  # fmt: skip
 
@@ -149,18 +184,32 @@ def _settle(rest: float) -> None:
     time.sleep(0.5)
 
 
+def _has_worker(client: Threads) -> bool:
+    return bool(client.client.blocks())
+
+
 def memory_idle(rest: float) -> None:
-    """`holdfast up` as a user starts it (engine, API, worker and its warm processes), after a first execution."""
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
-        folder = Path(name)
-        with serving(folder, f"sqlite:///{folder}/bench.db") as process:
-            found = serverfile.read(folder)
-            assert found is not None
-            Threads(found.address, found.token).run_one(sequence(1))
-            time.sleep(rest)
-            children = psutil.Process(process.pid).children(recursive=True)
-            emit(
-                "holdfast-up-sqlite", "W6-idle", idle_mb=tree_pss([process.pid]) / 1e6, processes=1 + len(children),
-                server_mb=psutil.Process(process.pid).memory_full_info().pss / 1e6,
-                children_mb=[round(child.memory_full_info().pss / 1e6, 1) for child in children],
-            )  # fmt: skip
+    """PSS of `holdfast up` as a user starts it (engine, API, worker, and its warm processes if it has any), after a
+    first execution; and of `holdfast up --no-worker` together with a `holdfast worker`."""
+    for peer, is_apart in (("holdfast-up-sqlite", False), ("holdfast-up-and-worker-sqlite", True)):
+        with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder().absolute()) as name:
+            folder = Path(name)
+            more = ["--no-worker"] if is_apart else []
+            with ExitStack() as stack:
+                processes = [stack.enter_context(serving(folder, f"sqlite:///{folder}/bench.db", *more))]
+                found = serverfile.read(folder)
+                assert found is not None
+                client = Threads(found.address, found.token)
+                if is_apart:
+                    processes.append(start_worker(folder, found.address, found.token))
+                    stack.callback(end, processes[1])
+                    until(partial(_has_worker, client), "the worker does not come")
+                client.run_one(sequence(1))
+                time.sleep(rest)
+                pids = [process.pid for process in processes]
+                children = [child for pid in pids for child in psutil.Process(pid).children(recursive=True)]
+                emit(
+                    peer, "W6-idle", idle_mb=tree_pss(pids) / 1e6, processes=len(pids) + len(children),
+                    each_mb=[round(psutil.Process(pid).memory_full_info().pss / 1e6, 1) for pid in pids],
+                    children_mb=[round(child.memory_full_info().pss / 1e6, 1) for child in children],
+                )  # fmt: skip

@@ -62,16 +62,16 @@ def run(subject: Subject, workload: str, options: argparse.Namespace) -> None:
 
 def apart(workload: str, options: argparse.Namespace) -> bool:
     """Those that open and close engines of their own; False if it is none of them."""
-    peer, url = f"holdfast-{options.topology}", options.postgres
+    topology, url = options.topology, options.postgres
     match workload:
         case "w5":
-            crash.recover(peer, "W5", url, options.crash, STEPS_IN_CRASH, settle=options.settle)
+            crash.recover(topology, "W5", url, options.crash, STEPS_IN_CRASH, settle=options.settle)
         case "w5plain":
             crash.recover(
-                peer, "W5-plain", url, options.crash, STEPS_IN_CRASH, idempotent=False, settle=options.settle / 4
+                topology, "W5-plain", url, options.crash, STEPS_IN_CRASH, idempotent=False, settle=options.settle / 4
             )
         case "recovery":
-            crash.recover(peer, "recovery", url, options.crash, 10, settle=options.settle / 4)
+            crash.recover(topology, "recovery", url, options.crash, 10, settle=options.settle / 4)
         case "engines":
             engines.together(1, url, max(64, options.n // 3))
         case "engines2":
@@ -80,9 +80,9 @@ def apart(workload: str, options: argparse.Namespace) -> bool:
             depth.marginal_steps(3, options.long)
             depth.marginal_items(3, options.fan)
         case "storage":
-            depth.storage(options.stored)
+            depth.storage(options.stored, url)
         case "asleep":
-            depth.memory_asleep(options.open, options.rest)
+            depth.memory_asleep(options.open, options.rest, url)
         case "idle":
             depth.memory_idle(options.rest)
         case _:

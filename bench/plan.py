@@ -83,9 +83,10 @@ def holdfast_units(sizes: Sizes, only: frozenset[str], *, is_quick: bool) -> lis
         expected = rows or tuple((who, _NAMES[w]) for w in kept)
         units.append(Unit(f"{name} {' '.join(kept)}", [*command, *kept], expected, guess, on_postgres, once))
 
-    add("holdfast embedded sqlite", "embedded-sqlite", "w1 w2 w3 w4" + ("" if is_quick else " growth"), 12)
-    add("holdfast embedded postgres", "embedded-postgres", "w1 w2 w3 w4", 12, n=sizes.n_postgres)
-    add("holdfast http sqlite", "http-sqlite", "w1 w2 w3 w4", 20, n=sizes.n_http)
+    growth = "" if is_quick else " growth"
+    add("holdfast embedded sqlite", "embedded-sqlite", "w1 w2 w3 w4" + growth, 12)
+    add("holdfast embedded postgres", "embedded-postgres", "w1 w2 w3 w4" + growth, 12, n=sizes.n_postgres)
+    add("holdfast http sqlite", "http-sqlite", "w1 w2 w3 w4" + growth, 20, n=sizes.n_http)
     add("holdfast worker over http", "inside-sqlite", "w1 w2", 8, n=sizes.n_http)
     if is_quick:
         return units
@@ -100,11 +101,15 @@ def holdfast_units(sizes: Sizes, only: frozenset[str], *, is_quick: bool) -> lis
         # One by one: what an engine left in the database would be recovered by the next.
         add(f"holdfast {store}", f"embedded-{store}", "w5", 14)
         add(f"holdfast {store}", f"embedded-{store}", "recovery", 9)
+    add("holdfast http sqlite", "http-sqlite", "w5", 16)
     add("holdfast sqlite", "embedded-sqlite", "w5plain", 6, once=True)
     marginal = tuple(("holdfast-embedded-sqlite", f"marginal-{what}") for what in ("steps", "items"))
     add("holdfast depth", "embedded-sqlite", "marginal", 45, once=True, rows=marginal)
-    add("holdfast depth", "embedded-sqlite", "storage asleep", 30, once=True)
-    add("holdfast idle", "embedded-sqlite", "idle", 6, once=True, rows=(("holdfast-up-sqlite", "W6-idle"),))
+    for store in ("sqlite", "postgres"):
+        for workload in ("storage", "asleep"):
+            add(f"holdfast depth {store}", f"embedded-{store}", workload, 15, once=True)
+    idle = tuple((f"holdfast-up{worker}-sqlite", "W6-idle") for worker in ("", "-and-worker"))
+    add("holdfast idle", "embedded-sqlite", "idle", 12, once=True, rows=idle)
     return units
 
 

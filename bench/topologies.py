@@ -98,16 +98,9 @@ def _inside(stack: ExitStack, peer: str, folder: Path, store: str, client: str) 
     holdfast = stack.enter_context(Embedded(store, folder=folder, with_worker=False))
     server = Server(holdfast.service, port=0)
     stack.enter_context(server)
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "holdfast.cli.main", "worker", "--server", server.address, "--slots", str(SLOTS)]
-        + [part for module in MODULES for part in ("-m", module)],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "HOLDFAST_TOKEN": server.local_token("worker", "worker"), "PYTHONPATH": str(ROOT)},
-    )
-    stack.callback(_end, worker)
-    _until(lambda: any(b.name == "bench.count" for b in holdfast.service.blocks()), "the worker does not come")
+    worker = start_worker(folder, server.address, server.local_token("worker", "worker"), "--slots", str(SLOTS))
+    stack.callback(end, worker)
+    until(lambda: any(b.name == "bench.count" for b in holdfast.service.blocks()), "the worker does not come")
     subject = Subject(peer, Inside(holdfast), [os.getpid(), worker.pid, *server_pids()], store)
     subject.notes = {"client": "in the engine's process"}
     return subject
@@ -115,27 +108,55 @@ def _inside(stack: ExitStack, peer: str, folder: Path, store: str, client: str) 
 
 @contextmanager
 def serving(folder: Path, store: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`holdfast up` with its server.json in `folder`."""
-    # On PostgreSQL the key and server.json lie in the project, which is where `.holdfast` is.
-    (folder / "holdfast.toml").touch()
-    command = [sys.executable, "-m", "holdfast.cli.main", "-C", str(folder), "up", "--port", "0", "--store", store]
-    with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen(
-            [*command, *more], stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)}
-        )
+    """`holdfast up`, and how to reach it in `folder`."""
+    process = start_server(folder, store, *more)
     try:
-        where = folder if store.startswith("sqlite") else folder / ".holdfast"
-        _until(lambda: serverfile.read(where) is not None or process.poll() is not None, "the server does not come up")
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended: {(folder / 'server.log').read_text()[-2000:]}")
-        if where != folder:
-            (folder / serverfile.NAME).symlink_to(where / serverfile.NAME)
         yield process
     finally:
-        _end(process)
+        end(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def start_server(folder: Path, store: str, *more: str) -> subprocess.Popen[bytes]:
+    """`holdfast up`, answering; its server.json is in `folder`."""
+    # On PostgreSQL the key and server.json lie in the project's folder `.holdfast`.
+    (folder / "holdfast.toml").touch()
+    where = folder if store.startswith("sqlite") else folder / ".holdfast"
+    process = _command(folder, "-C", str(folder), "up", "--port", "0", "--store", store, *more)
+
+    def is_up() -> bool:
+        found = serverfile.read(where)
+        return (found is not None and found.pid == process.pid) or process.poll() is not None
+
+    try:
+        until(is_up, "the server does not come up")
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended: {(folder / 'log').read_text()[-2000:]}")
+        if where != folder and not (folder / serverfile.NAME).exists():
+            (folder / serverfile.NAME).symlink_to(where / serverfile.NAME)
+    except BaseException:
+        end(process)
+        raise
+    return process
+
+
+def start_worker(folder: Path, address: str, token: str, *more: str) -> subprocess.Popen[bytes]:
+    """`holdfast worker` with the benches' blocks."""
+    modules = [part for module in MODULES for part in ("-m", module)]
+    return _command(folder, "worker", "--server", address, *modules, *more, HOLDFAST_TOKEN=token)
+
+
+def _command(folder: Path, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli.main", *arguments],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(20)
@@ -144,7 +165,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _until(condition: Callable[[], bool], otherwise: str, seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], otherwise: str, seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

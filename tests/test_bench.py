@@ -78,9 +78,11 @@ def test_growth(tmp_path: Path) -> None:
     assert [row["steps"] for row in run(tmp_path, "growth")] == [10, 100, 1000]
 
 
+@pytest.mark.parametrize("topology", ["embedded-sqlite", "http-sqlite"])
 @pytest.mark.parametrize("workload", ["w5", "recovery"])
-def test_nothing_is_missing_after_a_crash(tmp_path: Path, workload: str) -> None:
-    (row,) = run(tmp_path, workload)
+def test_nothing_is_missing_after_a_crash(tmp_path: Path, workload: str, topology: str) -> None:
+    (row,) = run(tmp_path, "--topology", topology, workload)
+    assert row["peer"] == f"holdfast-{topology}"
     assert row["workflows"] == 20
     assert row["steps_missing"] == 0
     assert row["ended"] == {"COMPLETED": 20}
@@ -103,7 +105,7 @@ def test_engines_on_one_postgres(tmp_path: Path, pg_dsn: str, workload: str, pee
 
 
 def test_depth(tmp_path: Path) -> None:
-    steps, items, stored, asleep, idle = run(tmp_path, "marginal", "storage", "asleep", "idle")
+    steps, items, stored, asleep, *idle = run(tmp_path, "marginal", "storage", "asleep", "idle")
     assert (steps["early"], steps["late"]) == ([2, 22], [180, 200])
     assert (items["narrow"], items["broad"]) == (20, 200)
     assert steps["ratio"] > 0
@@ -111,7 +113,16 @@ def test_depth(tmp_path: Path) -> None:
     assert stored["bytes_per_step"] > 0
     assert asleep["open_workflows"] == 50
     assert asleep["open_mb"] >= 10
-    assert idle["processes"] == 1 + len(idle["children_mb"])
+    assert [row["peer"] for row in idle] == ["holdfast-up-sqlite", "holdfast-up-and-worker-sqlite"]
+    for row, processes in zip(idle, (1, 2), strict=True):
+        assert len(row["each_mb"]) == processes
+        assert row["processes"] == processes + len(row["children_mb"])
+
+
+def test_depth_on_postgres(tmp_path: Path, pg_dsn: str) -> None:
+    rows = run(tmp_path, "--topology", "embedded-postgres", "--postgres", pg_dsn, "storage")
+    assert [row["peer"] for row in rows] == ["holdfast-embedded-postgres"]
+    assert rows[0]["bytes_per_step"] > 0
 
 
 def test_the_noop_is_neither_pure_nor_idempotent() -> None:
