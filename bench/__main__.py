@@ -24,6 +24,7 @@ from typing import Any
 from tests.services.postgres import Postgres, ServiceUnavailable
 
 from . import peers as peering
+from .measure import calibrate, data_folder
 from .plan import FULL, SMALL, Unit, holdfast_units, peer_units
 from .report import RESULTS, ROOT, Row, judge, tables
 
@@ -70,7 +71,12 @@ class Runner:
         if not reason and unit.needs_postgres and isinstance(self.postgres, str):
             reason = self.postgres
         if not reason:
+            kops, syncs = calibrate()
             rows, reason = self._process(unit)
+            for row in rows:
+                # Not all peers say how fast the machine was.
+                row.setdefault("cal_kops", round(kops, 3))
+                row.setdefault("cal_fsync", round(syncs, 3))
         there = {(row["peer"], row["workload"]) for row in rows}
         for peer, workload in unit.rows:
             if (peer, workload) not in there:
@@ -78,8 +84,7 @@ class Runner:
         return rows
 
     def _process(self, unit: Unit) -> tuple[list[Row], str]:
-        folder = Path(os.environ.get("BENCH_DIR") or ROOT / ".cache" / "bench").absolute()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = data_folder().absolute()
         # A unit measures once per call: rounds are the repeats.
         env = {**os.environ, "BENCH_REPEAT": "1", "BENCH_DIR": str(folder), "PYTHONPATH": str(ROOT), **unit.env}
         env.pop("BENCH_SERVER_PIDS", None)
@@ -166,6 +171,8 @@ def main() -> None:
     only = frozenset(word.lower() for words in options.only for word in words.split(","))
     rounds = options.rounds or (3 if options.peers else 1)
     sizes = SMALL if options.small else FULL
+    os.environ.setdefault("BENCH_DIR", str(ROOT / ".cache" / "bench"))
+    data_folder().mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         postgres: Postgres | str
         try:
