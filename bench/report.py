@@ -171,11 +171,17 @@ def _judge_one(figure: Figure, rows: list[Row], rounds: int) -> dict[str, Any]:
         return {**entry, "verdict": f"not measured: {absent}"}
     middle = statistics.median(values)
     is_met = middle >= figure.limit if figure.sense == "at least" else middle <= figure.limit
-    entry |= {"value": middle, "least": min(values), "most": max(values), "rounds": len(values), "is_met": is_met}
+    entry |= {
+        "value": middle,
+        "least": min(values),
+        "most": max(values),
+        "rounds": len(values),
+        "is_met": is_met and not is_noisy,
+        "is_noisy": is_noisy,
+    }
     verdict = "met" if is_met else f"missed{_distance(figure, middle)}"
-    notes = [verdict]
-    if is_noisy:
-        notes.append("the machine was not equally fast for both")
+    # No verdict, for or against us, from a ratio that says more about the machine than about the two.
+    notes = [f"undecided: the machine was not equally fast for both (it would be {verdict})" if is_noisy else verdict]
     if figure.note is not None and (text := figure.note(rows)):
         notes.append(text)
     return {**entry, "verdict": "; ".join(notes)}
