@@ -31,7 +31,7 @@ format: $(DEV) ## put the code into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(DEV) ## measure; prints a table (ARGS=... is passed on)
+bench: $(DEV) ## measure, for a minute or so; beside the peers with ARGS=--peers
 	$(BIN)/python -m bench $(ARGS)
 
 sim: $(DEV) ## seeded fault schedules over the real core (ARGS=... is passed on)

@@ -1,1 +1,1 @@
-"""Workloads measured, not asserted. `make bench` prints one JSON line per workload."""
+"""Workloads measured, not asserted: `make bench`. `docs/reference/benchmarks.md` says what and how."""

@@ -90,6 +90,10 @@ class Postgres:
         """A connection string for `database`, whether it exists or not."""
         return psycopg.conninfo.make_conninfo(host=str(self._root), port=_PORT, user="postgres", dbname=database)
 
+    def url(self, database: str) -> str:
+        """The same as an address, for those who know no other notation."""
+        return f"postgresql://postgres@/{database}?host={self._root}&port={_PORT}"
+
     def create_database(self, name: str) -> str:
         """Create an empty database and return its connection string."""
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
@@ -113,6 +117,12 @@ class Postgres:
         return len(cut)
 
     # -- the server ---------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """Of the postmaster, the parent of every process of the cluster."""
+        assert self._server is not None, "the server is not running"
+        return self._server.pid
 
     @property
     def is_running(self) -> bool:
