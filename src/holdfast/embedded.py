@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.blocks import Registry
-from holdfast.core.errors import BadConfiguration, KeyMismatch
+from holdfast.core.errors import BadConfiguration, KeyMismatch, ServerUnreachable
 from holdfast.core.model import Actor
 from holdfast.core.views import ExecutionView
 from holdfast.engine.engine import Engine
@@ -135,7 +135,11 @@ class Embedded:
         self.store.on_hint(self.engine.hinted)
         self.engine.start()
         if self.worker is not None:
-            self.worker.start_in_thread()
+            try:
+                self.worker.start_in_thread()
+            except ServerUnreachable:
+                # The engine did not answer because it stopped: that is what has to be said.
+                raise self.engine.fatal or ServerUnreachable("the engine in this process does not answer") from None
 
     def close(self, grace: float = 10.0) -> None:
         """Drain the worker, commit what it brings, end the engine, close the store."""
