@@ -20,7 +20,7 @@ from typing import Any
 import apsw
 
 from holdfast.blocks import Context, Failed, Registry, block
-from holdfast.core.errors import Refused, WorkerSuperseded
+from holdfast.core.errors import Refused, SyncFailed, WorkerSuperseded
 from holdfast.core.model import Actor, Status
 from holdfast.embedded import check_fingerprint
 from holdfast.engine import turn
@@ -66,26 +66,35 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
 
 
 class ChaosStore(SqliteStore):
-    """The real store, with journals small enough that a short life goes through many checkpoints."""
+    """The real store, with journals small enough that a short life goes through many checkpoints. To prove that the
+    judges can see, it may be made worse: `synchronous` below FULL; `is_trusting` what an earlier life left behind."""
 
-    def __init__(self, path: Path, disk: Disk | None = None, *, synchronous: str = "FULL", pages: int = 0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        disk: Disk | None = None,
+        *,
+        synchronous: str = "FULL",
+        pages: int = 0,
+        is_trusting: bool = False,
+    ) -> None:
         self._synchronous = synchronous
-        self._pages = pages
+        self._is_trusting = is_trusting
+        self.checkpoint_after = pages or self.checkpoint_after
         super().__init__(path, vfs=disk.name if disk else None)
 
     def _make_safe(self, connection: apsw.Connection) -> None:
         super()._make_safe(connection)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        if self._pages:
-            connection.execute(f"PRAGMA wal_autocheckpoint = {self._pages}")
-            connection.execute(f"PRAGMA journal_size_limit = {self._pages * 4096}")
+        connection.execute(f"PRAGMA journal_size_limit = {self.checkpoint_after * 4096}")
+
+    def _rewrite_journal(self) -> None:
+        if not self._is_trusting:
+            super()._rewrite_journal()
 
     def crash(self) -> None:
         """Leave the files as a process that dies leaves them: nothing is tidied up."""
-        self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        for reader in self._readers:
-            reader.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        self._writer.execute("PRAGMA query_only = 1")  # so that closing cannot checkpoint either
+        self._failed = self._failed or SyncFailed("as if the process had died")
         self.close()
 
 

@@ -18,8 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from typing import Literal
+
+import apsw
 
 from holdfast.core.errors import Refused
 from holdfast.core.ids import from_key
@@ -28,7 +31,7 @@ from holdfast.store.sqlite import SqliteStore
 
 from .load import ChaosStore, Life, Said, feed, small_snapshots
 from .report import Report
-from .vfs import Change, Disk
+from .vfs import Change, Disk, Fault, failure
 
 #: images taken from one traced run
 PER_TRACE = 100
@@ -69,6 +72,8 @@ class Platter:
                 case "folder-sync":
                     _rename(self.names, self.renamed)
                     self.renamed = []
+                    for gone in set(self.pending) - set(self.names.values()):
+                        del self.pending[gone]
         self.position = position
 
     def image(self, rng: random.Random) -> dict[str, bytes]:
@@ -136,8 +141,22 @@ class Trace:
     migrated: int
 
 
-def trace(folder: Path, seed: int, synchronous: str = "FULL") -> Trace:
-    """Three lives on one disk: the first ends in a crash, the second in good order, so does the third."""
+def failing_sync(number: int) -> Fault:
+    """The so-manyth sync from now on fails; the ones after it succeed, as they do."""
+    numbers = count(1)
+
+    def fault(verb: str, name: str, size: int) -> None:
+        if verb == "sync" and next(numbers) == number:
+            raise failure(apsw.SQLITE_IOERR_FSYNC)
+
+    return fault
+
+
+def trace(
+    folder: Path, seed: int, synchronous: str = "FULL", *, loses_a_sync: bool = False, is_trusting: bool = False
+) -> Trace:
+    """Three lives on one disk: the first ends in a crash (if asked, after a sync that failed), the second in good
+    order, and so does the third."""
     rng = random.Random(seed)
     disk = Disk()
     said = Said(disk.log)
@@ -145,20 +164,25 @@ def trace(folder: Path, seed: int, synchronous: str = "FULL") -> Trace:
     pages = rng.choice((8, 20, 60, 200))
 
     def store() -> ChaosStore:
-        return ChaosStore(path, disk, synchronous=synchronous, pages=pages)
+        return ChaosStore(path, disk, synchronous=synchronous, pages=pages, is_trusting=is_trusting)
 
-    count = rng.choice((3, 6, 6, 12))
+    size = rng.choice((3, 6, 6, 12))
     first = store()
     migrated = len(disk.log)
     life = Life(first, said).open()
-    feed(life, rng, count)
+    if loses_a_sync:
+        disk.fault = failing_sync(rng.randint(1, 8))
+    feed(life, rng, size)
+    if loses_a_sync:
+        life.wait_for(lambda: not life.engine.is_alive, 0.3)
     life.crash()
+    disk.fault = None
     life = Life(store(), said).open()
-    feed(life, rng, count, count)
+    feed(life, rng, size, size)
     assert life.finish(), "the executions of a traced life did not end"
     life.close()
     life = Life(store(), said).open()
-    feed(life, rng, 2, 2 * count)
+    feed(life, rng, 2, 2 * size)
     life.close()
     truth = _histories(path)
     disk.close()
@@ -314,7 +338,13 @@ def scratch() -> Path:
 
 
 def campaign(
-    images: int, seed: int, progress: Progress | None = None, *, synchronous: str = "FULL", boot_every: int = BOOT_EVERY
+    images: int,
+    seed: int,
+    progress: Progress | None = None,
+    *,
+    synchronous: str = "FULL",
+    boot_every: int = BOOT_EVERY,
+    is_trusting: bool = False,
 ) -> Report:
     """So many images; `progress` hears how many are done, and how many violations there are."""
     report = Report("power")
@@ -328,11 +358,14 @@ def campaign(
             run = seed * 1_000_003 + done
             with small_snapshots():
                 (folder / "life").mkdir()
-                traced = trace(folder / "life", run, synchronous)
+                # Every third life has a sync that fails; those that are to show what trust leads to, all have.
+                loses = is_trusting or counts["traces"] % 3 == 2
+                traced = trace(folder / "life", run, synchronous, loses_a_sync=loses, is_trusting=is_trusting)
                 shutil.rmtree(folder / "life")
                 counts["traces"] += 1
                 counts["changes"] += len(traced.log)
                 counts["acknowledged"] += len(traced.said.marks)
+                counts["failed"] += sum(change.kind == "lost-sync" for change in traced.log)
                 done += _images(traced, run, min(PER_TRACE, images - done), folder, done, boot_every,
                                 report, counts, phases, progress)  # fmt: skip
     finally:
@@ -342,6 +375,7 @@ def campaign(
         "synchronous": synchronous, "seed": seed, "images": done, "corrupt": counts["corrupt"], "lost": counts["lost"],
         "changed": counts["changed"], "booted": counts["booted"], "boots with trouble": counts["boots with trouble"],
         "traces": counts["traces"], "changes traced": counts["changes"], "acknowledgements": counts["acknowledged"],
+        "syncs that failed": counts["failed"],
         "different states verified": counts["verified"], "moments": dict(phases.most_common()),
         "seconds": round(seconds, 1), "images per second": round(done / seconds, 1),
     }  # fmt: skip
@@ -384,6 +418,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--synchronous", choices=("FULL", "NORMAL", "OFF"), default="FULL")
+    parser.add_argument("--trusting", action="store_true", help="trust what a failed sync left behind (a self-test)")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     given = parser.parse_args()
 
@@ -391,7 +426,7 @@ def main() -> None:
         if done % 100 == 0 or done == given.images:
             print(f"{done}/{given.images} images, {violations} violations", file=sys.stderr, flush=True)
 
-    report = campaign(given.images, given.seed, progress, synchronous=given.synchronous)
+    report = campaign(given.images, given.seed, progress, synchronous=given.synchronous, is_trusting=given.trusting)
     if given.output == "json":
         shown = {"name": report.name, "ok": report.ok, "figures": report.figures, "violations": report.violations[:50]}
         print(json.dumps(shown, indent=2))

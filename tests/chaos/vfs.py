@@ -33,8 +33,8 @@ class Change(NamedTuple):
     data: bytes = b""
 
 
-#: Called before each call with its verb (`read`, `write`, `sync`, `size`, `open`, `delete`, `lock`), the file's name and
-#: how many bytes it is about. It raises what the call is to fail with, or returns how many bytes of a write arrive.
+#: Called before each call with its verb (`read`, `write`, `sync`, `size`, `open`, `delete`, `lock`), the file's name
+#: and how many bytes it is about. Raises what the call is to fail with, or returns how many bytes of a write arrive.
 Fault = Callable[[str, str, int], int | None]
 
 
