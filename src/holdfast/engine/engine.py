@@ -217,7 +217,7 @@ class Engine:
         self._queue.put(call)
         if self._fatal is not None:
             # Nobody takes it any more; also if the end came between the two lines above.
-            self._refuse_queued()
+            self._refuse_queued(self._farewell())
 
     def add(self, items: Iterable[Item]) -> None:
         """What the engine asks of itself; only from its own thread."""
@@ -294,6 +294,7 @@ class Engine:
         try:
             while self._guarded(self.rounds.begin) is None and not self._is_stopping:
                 log.warning("waiting for the store")
+                self._refuse_queued(StoreUnavailable(self._trouble))
             while not (self._is_stopping and self._queue.empty() and not len(self._inbox)):
                 self._collect(self.rounds.pause() if not len(self._inbox) else 0.0)
                 self.step()
@@ -320,19 +321,19 @@ class Engine:
     def _refuse_rest(self) -> None:
         while len(self._inbox):
             self._reject(self._inbox.take(), self._farewell())
-        self._refuse_queued()
+        self._refuse_queued(self._farewell())
 
     def _farewell(self) -> Refused:
         return self._fatal if isinstance(self._fatal, SyncFailed) else ShuttingDown("the engine has stopped")
 
-    def _refuse_queued(self) -> None:
+    def _refuse_queued(self, why: Refused) -> None:
         while True:
             try:
                 thing = self._queue.get_nowait()
             except Empty:
                 return
             if isinstance(thing, Call) or not callable(thing):
-                thing.reply(None, self._farewell())
+                thing.reply(None, why)
 
     def _rest(self, seconds: float) -> None:
         """The store is away; so are we, for a moment."""
