@@ -379,6 +379,7 @@ class Engine:
 
     def _turn(self, items: list[Item]) -> None:
         if self._full is not None and time.monotonic() < self._full_until:
+            self.rounds.look_again()
             self._reject(items, self._full)
             return
         try:
@@ -393,6 +394,7 @@ class Engine:
             if refused.status == 507:
                 # No retry loop: for a second everything is refused at once, then one batch may try.
                 self._full, self._full_until = refused, time.monotonic() + 1.0
+                self.rounds.look_again()
             log.warning("commit refused: %s", refused)
             self._trouble = refused.message
             if isinstance(refused, StoreUnavailable):
