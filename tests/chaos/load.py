@@ -20,7 +20,7 @@ from typing import Any
 import apsw
 
 from holdfast.blocks import Context, Failed, Registry, block
-from holdfast.core.errors import Refused, SyncFailed, WorkerSuperseded
+from holdfast.core.errors import ExecutionEnded, Refused, SyncFailed, WorkerSuperseded
 from holdfast.core.model import Actor, Status
 from holdfast.embedded import check_fingerprint
 from holdfast.engine import turn
@@ -86,11 +86,18 @@ class ChaosStore(SqliteStore):
     def _make_safe(self, connection: apsw.Connection) -> None:
         super()._make_safe(connection)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.set_busy_timeout(50)
         connection.execute(f"PRAGMA journal_size_limit = {self.checkpoint_after * 4096}")
 
     def _rewrite_journal(self) -> None:
         if not self._is_trusting:
             super()._rewrite_journal()
+
+    def forget_readers(self) -> None:
+        """The next question is asked over a new connection."""
+        for reader in self._readers:
+            reader.connection.close()
+        self._readers.clear()
 
     def crash(self) -> None:
         """Leave the files as a process that dies leaves them: nothing is tidied up."""
@@ -212,11 +219,11 @@ class Life:
         #: answers that have not come yet
         self._waiting = 0
 
-    def open(self) -> Life:
+    def open(self, patience: float = 30.0) -> Life:
         for id in {mark.execution for mark in self.said.marks}:
             self.engine.watch(id, self.said.heard)
         self.engine.start()
-        self.worker.start_in_thread()
+        self.worker.start_in_thread(patience)
         return self
 
     def close(self) -> None:
@@ -272,7 +279,7 @@ class Life:
             self._waiting -= 1
             if error is None:
                 then(answer)
-            else:
+            elif not isinstance(error, ExecutionEnded):  # a signal that came too late
                 self.said.refused[getattr(error, "code", type(error).__name__)] += 1
 
         self._waiting += 1
@@ -282,7 +289,12 @@ class Life:
             reply(None, refused)
 
     def signal_all(self) -> None:
-        for view in self.service.executions(ACTOR, statuses=OPEN, workflow="patient", limit=500):
+        try:
+            found = self.service.executions(ACTOR, statuses=OPEN, workflow="patient", limit=500)
+        except Refused as refused:
+            self.said.refused[refused.code] += 1
+            return
+        for view in found:
             self.signal(view.id)
 
     def wait_for(self, is_so: Callable[[], bool], seconds: float = 20.0) -> bool:
@@ -294,12 +306,18 @@ class Life:
             time.sleep(0.002)
         return True
 
+    def is_answered(self) -> bool:
+        return self._waiting == 0
+
     def is_idle(self) -> bool:
-        return not self.service.executions(ACTOR, statuses=OPEN, limit=1)
+        try:
+            return not self.service.executions(ACTOR, statuses=OPEN, limit=1)
+        except Refused:
+            return False
 
     def finish(self, seconds: float = 20.0) -> bool:
         """Let everything end; False if something does not."""
-        if not self.wait_for(lambda: self._waiting == 0, seconds):
+        if not self.wait_for(self.is_answered, seconds):
             return False
         self.signal_all()
         return self.wait_for(self.is_idle, seconds)

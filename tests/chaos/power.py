@@ -45,9 +45,11 @@ Progress = Callable[[int, int], None]
 class Platter:
     """A disk as its log says: what is certain, and what is still on its way."""
 
-    def __init__(self, log: list[Change], seed: int) -> None:
+    def __init__(self, log: list[Change], seed: int, *, survives: float = 0.3) -> None:
         self._log = log
         self._rng = random.Random(seed)
+        #: share of what had arrived all the same when a sync failed
+        self._survives = survives
         self.position = 0
         self.files: dict[int, bytearray] = {}
         self.pending: dict[int, list[Change]] = {}
@@ -65,7 +67,7 @@ class Platter:
                 case "lost-sync":
                     # Some of it had arrived; the rest is forgotten for good unless it is written again.
                     for waiting in self.pending.pop(change.file, ()):
-                        if self._rng.random() < 0.3:
+                        if self._rng.random() < self._survives:
                             _apply(self.files.setdefault(change.file, bytearray()), waiting)
                 case "create" | "delete":
                     self.renamed.append(change)
@@ -83,6 +85,10 @@ class Platter:
         _rename(names, [change for change in self.renamed if rng.random() < likely])
         sector = rng.choice((512, 4096))
         return {name: self._file(number, sector, rng) for name, number in names.items()}
+
+    def certain(self) -> dict[str, bytes]:
+        """Only what is certain."""
+        return {name: bytes(self.files.get(number, b"")) for name, number in self.names.items()}
 
     def _file(self, number: int, sector: int, rng: random.Random) -> bytes:
         content = bytearray(self.files.get(number, b""))
@@ -192,12 +198,12 @@ def trace(
 def _histories(path: Path) -> dict[str, dict[int, bytes]]:
     store = SqliteStore(path)
     try:
-        return _read_histories(store)
+        return read_histories(store)
     finally:
         store.close()
 
 
-def _read_histories(store: SqliteStore) -> dict[str, dict[int, bytes]]:
+def read_histories(store: SqliteStore) -> dict[str, dict[int, bytes]]:
     found: dict[str, dict[int, bytes]] = {}
     with store.reading() as queries:
         for execution, seq, digest in queries.rows("SELECT execution, seq, digest FROM history ORDER BY 1, 2"):
@@ -264,7 +270,7 @@ class Judge:
                 return
             keys = {key: from_key(execution) for key, execution in queries.rows("SELECT key, execution FROM starts")}
             published = set(queries.rows("SELECT name, version FROM workflows"))
-        histories = _read_histories(store)
+        histories = read_histories(store)
         for id, rows in histories.items():
             # A history only ever grows: what an image holds is the beginning of what came to be.
             if list(rows.items()) != list(self._trace.truth.get(id, {}).items())[: len(rows)]:

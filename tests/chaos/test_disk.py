@@ -1,0 +1,112 @@
+"""Disks that fail, in short: no wrong acknowledgement, a code for every refusal, and everything ends in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.core.errors import StoreUnavailable, SyncFailed
+from holdfast.engine import rounds
+from holdfast.engine.items import future_reply
+
+from .disk import ILLS, Ill, campaign
+from .load import ACTOR, ChaosStore, Life, Said
+from .power import DATABASE, failing_sync
+from .vfs import Disk, failure
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    disk = Disk()
+    yield disk
+    disk.close()
+
+
+@pytest.fixture
+def life(disk: Disk, tmp_path: Path) -> Iterator[Life]:
+    life = Life(ChaosStore(tmp_path / DATABASE, disk), Said(disk.log))
+    yield life
+    disk.fault = None
+    if life.engine.is_alive:  # the test has failed
+        life.crash()
+
+
+@pytest.mark.parametrize("ill", ILLS, ids=lambda ill: ill.name.replace(" ", "-"))
+def test_whatever_the_disk_does(ill: Ill) -> None:
+    # Lives differ in length; a stride that no period of a life divides meets all kinds of calls.
+    report = campaign(180, 7 if ill.verb == "sync" else 37, ills=[ill])
+    assert report.violations == []
+    assert isinstance(struck := report.figures["struck"], int)
+    assert struck > 0
+
+
+def test_an_engine_stops_at_a_sync_that_fails_and_says_why(life: Life, disk: Disk) -> None:
+    life.open()
+    disk.fault = failing_sync(1)
+    with pytest.raises(SyncFailed, match="did not confirm"):
+        life.service.start(ACTOR, definition={"name": "a", "steps": ["return 1"]})
+    disk.fault = None
+    assert life.wait_for(lambda: not life.engine.is_alive)
+    assert "did not confirm" in life.engine.trouble
+    assert isinstance(life.engine.fatal, SyncFailed)
+    with pytest.raises(SyncFailed):
+        life.service.start(ACTOR, definition={"name": "a", "steps": ["return 1"]})
+    # Workers hear it too, at once.
+    future, reply = future_reply()
+    life.engine.goodbye("nobody", reply)
+    with pytest.raises(SyncFailed):
+        future.result(30)
+    assert life.service.health().status == "reading only"
+    life.crash()
+
+
+def test_what_was_due_on_a_full_disk_happens_when_there_is_room(
+    life: Life, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without a reason to, nobody looks at the agenda again while this test runs.
+    monkeypatch.setattr(rounds, "HORIZON", 3600 * rounds.SECOND)
+    life.open()
+    id = life.service.start(ACTOR, definition={"name": "a", "steps": ["sleep 100ms", "return 1"]}).id
+
+    def full(verb: str, name: str, size: int) -> None:
+        if verb == "write":
+            raise failure(apsw.SQLITE_FULL)
+
+    disk.fault = full
+    assert life.wait_for(lambda: "no space" in life.engine.trouble)
+    disk.fault = None
+    assert life.service.wait(ACTOR, id, 60).status == "COMPLETED"
+    life.close()
+
+
+def test_nobody_waits_unanswered_for_an_engine_that_waits_for_its_disk(life: Life, disk: Disk) -> None:
+    def unreadable(verb: str, name: str, size: int) -> None:
+        if verb in ("read", "open"):
+            raise failure(apsw.SQLITE_IOERR_READ)
+
+    disk.fault = unreadable
+    life.store.forget_readers()
+    life.engine.start()
+    with pytest.raises(StoreUnavailable, match="input/output error"):
+        life.service.start(ACTOR, definition={"name": "a", "steps": ["return 1"]})
+    disk.fault = None
+    life.worker.start_in_thread()
+    assert life.service.start(ACTOR, definition={"name": "a", "steps": ["return 1"]}).status == "COMPLETED"
+    life.close()
+
+
+def test_another_program_that_holds_the_file_is_waited_for(life: Life, disk: Disk) -> None:
+    life.open()
+    other = apsw.Connection(str(life.store.path))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="another program"):
+        life.service.start(ACTOR, definition={"name": "a", "steps": ["return 1"]})
+    assert "another program" in life.engine.trouble
+    other.execute("ROLLBACK")
+    other.close()
+    assert life.wait_for(lambda: not life.engine.trouble)
+    assert life.service.start(ACTOR, definition={"name": "a", "steps": ["return 1"]}).status == "COMPLETED"
+    life.close()
