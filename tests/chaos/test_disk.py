@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
 import pytest
 
-from holdfast.core.errors import StoreUnavailable, SyncFailed
+from holdfast.core.errors import BadConfiguration, StoreUnavailable, SyncFailed
+from holdfast.embedded import server_key
 from holdfast.engine import rounds
 from holdfast.engine.items import future_reply
+from tests.store.conftest import SmallDisk, small_disk
 
 from .disk import ILLS, Ill, campaign
 from .load import ACTOR, ChaosStore, Life, Said
 from .power import DATABASE, failing_sync
 from .vfs import Disk, failure
+
+__all__ = ["small_disk"]
 
 
 @pytest.fixture
@@ -98,6 +103,29 @@ def test_nobody_waits_unanswered_for_an_engine_that_waits_for_its_disk(life: Lif
     life.close()
 
 
+# --- the key beside the store -----------------------------------------------------------------------
+def test_a_full_disk_leaves_no_half_key(small_disk: SmallDisk) -> None:
+    filler = small_disk.path / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    with pytest.raises(OSError, match="space"):
+        server_key(small_disk.path, {})
+    assert [path.name for path in small_disk.path.iterdir()] == ["filler"]
+    filler.unlink()
+    key = server_key(small_disk.path, {})
+    assert server_key(small_disk.path, {}) == key
+    assert [path.name for path in small_disk.path.iterdir()] == ["key"]
+    assert (small_disk.path / "key").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_empty_key_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("\n")
+    with pytest.raises(BadConfiguration, match="holds no key"):
+        server_key(tmp_path, {})
+
+
+# --- other programs ---------------------------------------------------------------------------------
 def test_another_program_that_holds_the_file_is_waited_for(life: Life, disk: Disk) -> None:
     life.open()
     other = apsw.Connection(str(life.store.path))

@@ -34,6 +34,7 @@ from holdfast.core.errors import (
 from holdfast.core.ids import to_key
 from holdfast.core.program import Key
 
+from .address import sync_folder
 from .migrate import pending
 from .queries import Queries, bindable
 from .records import Batch, HistoryRow, Locked
@@ -230,7 +231,7 @@ class SqliteStore:
                 f" {'.'.join(map(str, MIN_SQLITE))} or newer: upgrade the package apsw"
             )
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
         except OSError as error:
             text = f"the folder for {self.address} cannot be made: {error}"
             raise (StoreFull if error.errno == errno.ENOSPC else StoreUnavailable)(text) from error
@@ -255,6 +256,14 @@ class SqliteStore:
             raise
 
     # --- opening ------------------------------------------------------------------------------------
+    def _make_folder(self) -> None:
+        folder = self.path.parent
+        new = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        # SQLite has the names in its folder kept, but not the name of the folder itself.
+        for path in new:
+            sync_folder(path.parent)
+
     def _own(self) -> int:
         side = lock_file(self.path)
         try:
