@@ -13,6 +13,7 @@ from holdfast.core.errors import BadConfiguration, StoreUnavailable, SyncFailed
 from holdfast.embedded import server_key
 from holdfast.engine import rounds
 from holdfast.engine.items import future_reply
+from tests.cli.support import ROOT, Background, holdfast, server_of
 from tests.store.conftest import SmallDisk, small_disk
 
 from .disk import ILLS, Ill, campaign
@@ -101,6 +102,25 @@ def test_nobody_waits_unanswered_for_an_engine_that_waits_for_its_disk(life: Lif
     life.worker.start_in_thread()
     assert life.service.start(ACTOR, definition={"name": "a", "steps": ["return 1"]}).status == "COMPLETED"
     life.close()
+
+
+def test_holdfast_up_ends_when_the_disk_does_not_confirm(tmp_path: Path) -> None:
+    (tmp_path / "hi.yaml").write_text("name: hi\nsteps: [return hi]\n")
+    module = str(ROOT / "tests" / "chaos" / "failing_disk.py")
+    path = f"{ROOT / 'src'}:{ROOT}"
+    with Background("up", "--port", "0", "-m", module, cwd=tmp_path, PYTHONPATH=path) as server:
+        server_of(tmp_path)
+        assert holdfast("run", "hi.yaml", cwd=tmp_path).code == 0
+        (tmp_path / "the-disk-fails").touch()
+        refused = holdfast("run", "hi.yaml", cwd=tmp_path)
+        assert "HF0510" in refused.err, refused
+        ended = server.end()
+    assert ended.code == 1
+    assert "error[HF0510]" in ended.err
+    assert "bug" not in ended.err
+    (tmp_path / "the-disk-fails").unlink()
+    assert holdfast("run", "hi.yaml", cwd=tmp_path).code == 0
+    assert holdfast("verify", cwd=tmp_path).code == 0
 
 
 # --- the key beside the store -----------------------------------------------------------------------

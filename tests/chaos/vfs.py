@@ -45,9 +45,9 @@ def failure(code: int) -> apsw.Error:
 
 
 class Disk(apsw.VFS):
-    """Registered under `name` as long as it is not closed."""
+    """Registered under `name` as long as it is not closed; with `is_default` also for those who name none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_default: bool = False) -> None:
         self.name = f"holdfast-disk-{next(_NUMBERS)}"
         self.log: list[Change] = []
         self.fault: Fault | None = None
@@ -55,7 +55,8 @@ class Disk(apsw.VFS):
         #: files by their present name
         self._files: dict[str, int] = {}
         self._number = 0
-        super().__init__(self.name, "")
+        self.base = apsw.vfs_names()[0]
+        super().__init__(self.name, self.base, makedefault=is_default)
 
     def close(self) -> None:
         self.unregister()
@@ -70,7 +71,7 @@ class Disk(apsw.VFS):
     # --- what SQLite calls --------------------------------------------------------------------------
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         if name is None or flags[0] & _TEMPORARY:
-            return apsw.VFSFile("", name, flags)
+            return apsw.VFSFile(self.base, name, flags)
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         self.strike("open", Path(path).name)
         # An argument of the system's VFS: it must be told by the object it was given.
@@ -103,7 +104,7 @@ class DiskFile(apsw.VFSFile):
         self.name = Path(path).name
         self.number = 0
         self.is_folder_due = False
-        super().__init__("", name, flags)
+        super().__init__(disk.base, name, flags)
 
     def xRead(self, amount: int, offset: int) -> bytes:
         self.disk.strike("read", self.name, amount)
