@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -336,7 +335,3 @@ def feed(life: Life, rng: random.Random, count: int, first: int = 0) -> None:
         time.sleep(rng.choice((0, 0.002, 0.005)))
         if rng.random() < 0.3:
             life.signal_all()
-
-
-#: one traced life at a time: the blocks of a worker note the length of one log
-ONE_AT_A_TIME = threading.Lock()
