@@ -1,7 +1,8 @@
 """Who asks for executions and waits for them: in the engine's process, or over HTTP.
 
 Over HTTP there are two: `Client`, the public one (synchronous, so one thread per execution in flight), and a thin
-one on the event loop that does as little as the peers' own benches do. Each asks once per execution: start, and wait for the end.
+one on the event loop that does as little as the peers' own benches do. Each asks once per execution: start, and wait
+for the end.
 """
 
 from __future__ import annotations

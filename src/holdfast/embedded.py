@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.blocks import Registry
-from holdfast.core.errors import BadConfiguration, KeyMismatch
+from holdfast.core.errors import BadConfiguration, KeyMismatch, ServerUnreachable
 from holdfast.core.model import Actor
 from holdfast.core.views import ExecutionView
 from holdfast.engine.engine import Engine
 from holdfast.engine.service import Service
 from holdfast.language import program_from_bytes
-from holdfast.store.address import open_store
+from holdfast.store.address import open_store, sync_folder
 from holdfast.store.port import Store
 from holdfast.store.records import Batch
 from holdfast.transport.local import LocalLink
@@ -42,16 +42,33 @@ def server_key(folder: Path | None, environment: Mapping[str, str] = os.environ)
         raise BadConfiguration("no server key: set HOLDFAST_KEY, the same for every engine of one store")
     path = folder / "key"
     folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        _make_key(path)
+    text = path.read_text().strip()
+    if len(text) < 32:
+        raise BadConfiguration(f"{path} holds no key; restore it from a backup, or remove it if the store is new")
+    return blake2b(text.encode(), digest_size=32).digest()
+
+
+def _make_key(path: Path) -> None:
+    """Whole or not there at all: a full disk or a power cut must not leave a file that is empty, and so a key that
+    everybody knows; nor a store whose key is gone."""
+    draft = path.with_name(f"key-{secrets.token_hex(6)}")
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        with os.fdopen(fd, "w") as file:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secrets.token_hex(32) + "\n")
             file.flush()
             os.fsync(file.fileno())
-    return blake2b(path.read_text().strip().encode(), digest_size=32).digest()
+        try:
+            # Unlike renaming, this never replaces the key of somebody who was faster.
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        except OSError:
+            draft.rename(path)  # a file system without links
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def check_fingerprint(store: Store, key: bytes) -> None:
@@ -135,7 +152,11 @@ class Embedded:
         self.store.on_hint(self.engine.hinted)
         self.engine.start()
         if self.worker is not None:
-            self.worker.start_in_thread()
+            try:
+                self.worker.start_in_thread()
+            except ServerUnreachable:
+                # The engine did not answer because it stopped: that is what has to be said.
+                raise self.engine.fatal or ServerUnreachable("the engine in this process does not answer") from None
 
     def close(self, grace: float = 10.0) -> None:
         """Drain the worker, commit what it brings, end the engine, close the store."""

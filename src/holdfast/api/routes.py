@@ -23,6 +23,7 @@ from holdfast.core.errors import (
     Refused,
     ShuttingDown,
     StoreUnavailable,
+    SyncFailed,
     TooBusy,
     TooManyAttempts,
     Unauthenticated,
@@ -126,7 +127,14 @@ Handler = Callable[[Any], Any]
 
 #: Every route that looks at a token may answer with these.
 _GUARD: tuple[type[Refused], ...] = (Unauthenticated, Forbidden, TooManyAttempts)
-_ALWAYS: tuple[type[Refused], ...] = (MalformedRequest, InvalidRequest, TooBusy, ShuttingDown, StoreUnavailable)
+_ALWAYS: tuple[type[Refused], ...] = (
+    MalformedRequest,
+    InvalidRequest,
+    TooBusy,
+    ShuttingDown,
+    StoreUnavailable,
+    SyncFailed,
+)
 
 
 @dataclass(frozen=True, slots=True)

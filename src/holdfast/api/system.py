@@ -46,7 +46,7 @@ def ready(call: Call[Nothing, None]) -> Reply:
     """Whether requests that write are accepted now."""
     engine = call.service.engine
     if not engine.is_alive:
-        reason = "the engine has stopped"
+        reason = (engine.trouble if call.caller is not None else "") or "the engine has stopped"
     elif trouble := engine.trouble:
         reason = trouble if call.caller is not None else "nothing can be committed to the store at present"
     elif engine.pending >= engine.max_pending:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from holdfast.core.errors import BadUsage, ServerUnreachable
+from holdfast.core.errors import BadUsage, Refused, ServerUnreachable
 from holdfast.core.model import Actor, Status
 from holdfast.core.views import (
     BlockView,
@@ -79,7 +79,9 @@ class LocalVerbs:
         id = self.service.resolve(self.actor, id)
         for _ in self._moments(id):
             if self.has_engine and not self.service.engine.is_alive:
-                raise ServerUnreachable("the engine in this process has stopped because of a bug; what it had is safe")
+                fatal = self.service.engine.fatal
+                bug = ServerUnreachable("the engine in this process has stopped because of a bug; what it had is safe")
+                raise fatal if isinstance(fatal, Refused) else bug
             # Before the events: those of an execution seen as ended here are then complete.
             is_over = self.service.show(self.actor, id).is_ended or not self.is_live
             while page := self.events(id, after):

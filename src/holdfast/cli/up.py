@@ -135,7 +135,9 @@ def up_command(
 def _stay(owner: Owner, stopping: Stopping) -> Refused | None:
     while not stopping.wait(1.0):
         if not owner.embedded.engine.is_alive:
-            return ServerUnreachable("the engine has stopped because of a bug; see the log above")
+            fatal = owner.embedded.engine.fatal
+            bug = ServerUnreachable("the engine has stopped because of a bug; see the log above")
+            return fatal if isinstance(fatal, Refused) else bug
         worker = owner.embedded.worker
         if worker is not None and worker.error is not None:
             return worker.error if isinstance(worker.error, Refused) else ServerUnreachable(str(worker.error))

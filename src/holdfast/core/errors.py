@@ -198,6 +198,12 @@ class StoreDamaged(Refused):
     code, status = "HF0509", 500
 
 
+class SyncFailed(Refused):
+    """The disk did not confirm what was written; the engine has stopped."""
+
+    code, status = "HF0510", 503
+
+
 # --- who is asking ---------------------------------------------------------------------------------
 class Unauthenticated(Refused):
     """No valid token came with the request."""

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast.core.codec import pack
-from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, TooBusy
+from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, SyncFailed, TooBusy
 from holdfast.core.ids import make_id
 from holdfast.core.model import Actor, Failure
 from holdfast.core.program import Program
@@ -148,6 +148,11 @@ class Engine:
         return self._thread.is_alive() and self._fatal is None
 
     @property
+    def fatal(self) -> Exception | None:
+        """Why the engine has stopped by itself, if it has."""
+        return self._fatal
+
+    @property
     def trouble(self) -> str:
         """Why nothing can be committed at present; empty while all is well."""
         return self._trouble
@@ -205,20 +210,28 @@ class Engine:
         self._queue.put(Put(Batch(tokens=tokens), reply))
 
     def hello(self, hello: Hello, reply: Reply, *, is_local: bool = False) -> None:
-        self._queue.put(Call(reply, lambda: self.rounds.hello(hello, is_local, reply)))
+        self._call(Call(reply, lambda: self.rounds.hello(hello, is_local, reply)))
 
     def exchange(self, exchange: Exchange, reply: Reply) -> None:
         """Never refused for being busy: it brings results, and results make room."""
-        self._queue.put(Call(reply, lambda: self.exchanges.exchange(exchange, self.clock(), reply)))
+        self._call(Call(reply, lambda: self.exchanges.exchange(exchange, self.clock(), reply)))
 
     def goodbye(self, incarnation: str, reply: Reply) -> None:
-        self._queue.put(Call(reply, lambda: self.exchanges.goodbye(incarnation, self.clock(), reply)))
+        self._call(Call(reply, lambda: self.exchanges.goodbye(incarnation, self.clock(), reply)))
+
+    def _call(self, call: Call) -> None:
+        self._queue.put(call)
+        if self._fatal is not None:
+            # Nobody takes it any more; also if the end came between the two lines above.
+            self._refuse_queued(self._farewell())
 
     def add(self, items: Iterable[Item]) -> None:
         """What the engine asks of itself; only from its own thread."""
         self._inbox.extend(items)
 
     def _admit(self) -> None:
+        if isinstance(self._fatal, SyncFailed):
+            raise self._fatal
         if self._is_stopping or self._fatal is not None:
             raise ShuttingDown("the engine is shutting down; try again shortly")
         if self.pending >= self.max_pending:
@@ -287,9 +300,15 @@ class Engine:
         try:
             while self._guarded(self.rounds.begin) is None and not self._is_stopping:
                 log.warning("waiting for the store")
+                self._refuse_queued(StoreUnavailable(self._trouble))
             while not (self._is_stopping and self._queue.empty() and not len(self._inbox)):
                 self._collect(self.rounds.pause() if not len(self._inbox) else 0.0)
                 self.step()
+        except SyncFailed as failed:
+            # Final: what the system shows may not be on the disk, and the next sync would say nothing of it.
+            log.critical("the engine has stopped: %s", failed)
+            self._fatal, self._trouble = failed, failed.message
+            self._refuse_rest()
         except BaseException as error:
             log.exception("the engine stopped because of a bug or a broken invariant")
             self._fatal = error if isinstance(error, Exception) else RuntimeError(repr(error))
@@ -307,14 +326,20 @@ class Engine:
 
     def _refuse_rest(self) -> None:
         while len(self._inbox):
-            self._reject(self._inbox.take(), ShuttingDown("the engine has stopped"))
+            self._reject(self._inbox.take(), self._farewell())
+        self._refuse_queued(self._farewell())
+
+    def _farewell(self) -> Refused:
+        return self._fatal if isinstance(self._fatal, SyncFailed) else ShuttingDown("the engine has stopped")
+
+    def _refuse_queued(self, why: Refused) -> None:
         while True:
             try:
                 thing = self._queue.get_nowait()
             except Empty:
                 return
             if isinstance(thing, Call) or not callable(thing):
-                thing.reply(None, ShuttingDown("the engine has stopped"))
+                thing.reply(None, why)
 
     def _rest(self, seconds: float) -> None:
         """The store is away; so are we, for a moment."""
@@ -360,6 +385,7 @@ class Engine:
 
     def _turn(self, items: list[Item]) -> None:
         if self._full is not None and time.monotonic() < self._full_until:
+            self.rounds.look_again()
             self._reject(items, self._full)
             return
         try:
@@ -367,10 +393,14 @@ class Engine:
         except Conflict:
             self.committer.counters.conflicts += 1
             self._again(items)
+        except SyncFailed as failed:
+            self._reject(items, failed)
+            raise
         except Refused as refused:
             if refused.status == 507:
                 # No retry loop: for a second everything is refused at once, then one batch may try.
                 self._full, self._full_until = refused, time.monotonic() + 1.0
+                self.rounds.look_again()
             log.warning("commit refused: %s", refused)
             self._trouble = refused.message
             if isinstance(refused, StoreUnavailable):

@@ -67,6 +67,10 @@ class Rounds:
         self._trouble = self._engine.clock()
         self._missed.forget()
 
+    def look_again(self) -> None:
+        """What was due could not be committed. It is still in the table, and may be possible in a second."""
+        self._next_agenda = min(self._next_agenda, self._engine.clock() + SECOND)
+
     def shift(self, delta: int) -> None:
         """The clock was set."""
         for name in ("_next_tick", "_next_agenda", "_next_sweep", "_next_beat", "_next_reload", "_since", "_trouble"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from holdfast.core.codec import event_json, plain, unpack, unpack_summary
 from holdfast.core.errors import (
     AmbiguousId,
     InvalidRequest,
+    StoreUnavailable,
     TimedOut,
     UnknownBlob,
     UnknownExecution,
@@ -101,7 +103,7 @@ class Service:
             id=id,
             reply=reply,
         )
-        return self.started(actor, future.result(COMMIT_WAIT))
+        return self.started(actor, _committed(future))
 
     def submit_start(
         self,
@@ -187,7 +189,7 @@ class Service:
         id = self.resolve(actor, id)
         future, reply = future_reply()
         self.engine.signal(id, name, value, actor, reply, key)
-        future.result(COMMIT_WAIT)
+        _committed(future)
         return self.show(actor, id)
 
     def cancel(self, actor: Actor, id: str, reason: str = "") -> ExecutionView:
@@ -197,7 +199,7 @@ class Service:
         id = self.resolve(actor, id)
         future, reply = future_reply()
         self.engine.cancel(id, reason, actor, reply)
-        future.result(COMMIT_WAIT)
+        _committed(future)
         return self.show(actor, id)
 
     def publish(self, actor: Actor, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
@@ -207,7 +209,7 @@ class Service:
         _short("workflow name", name or program.name)
         future, reply = future_reply()
         self.engine.publish(actor.tenant, name or program.name, data, actor.name, reply)
-        version, is_new = future.result(COMMIT_WAIT)
+        version, is_new = _committed(future)
         return msgspec.structs.replace(self.workflow(actor, name or program.name, version), is_new=is_new)
 
     # --- executions ---------------------------------------------------------------------------------
@@ -490,6 +492,15 @@ class Service:
             engine.pending if engine else 0,
             len(engine.dispatch.sessions) if engine else 0,
         )
+
+
+def _committed(future: Future[Any]) -> Any:
+    """What the engine answers, after its commit."""
+    try:
+        return future.result(COMMIT_WAIT)
+    except TimeoutError:
+        text = f"no commit within {COMMIT_WAIT:g} s, and it may still happen; ask again (with the same key or id)"
+        raise StoreUnavailable(text) from None
 
 
 def _short(what: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -72,6 +73,15 @@ def open_reading(address: str) -> Store:
     if not path.exists():
         raise FileNotFoundError(path)
     return ReadingStore(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the system keep the names of what was made in a folder."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _sqlite_path(address: str) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import re
 import threading
@@ -27,15 +28,19 @@ from holdfast.core.errors import (
     StoreLocked,
     StoreReadOnly,
     StoreUnavailable,
+    SyncFailed,
     UnsafeStore,
 )
 from holdfast.core.ids import to_key
 from holdfast.core.program import Key
 
+from .address import sync_folder
 from .migrate import pending
 from .queries import Queries, bindable
 from .records import Batch, HistoryRow, Locked
 from .sqlite_write import write
+
+log = logging.getLogger("holdfast.store")
 
 #: The first release without the WAL-reset corruption bug.
 MIN_SQLITE = (3, 51, 3)
@@ -53,6 +58,8 @@ _NETWORK = (
     "ocfs2",
     "gfs2",
 )
+#: SQLite's file systems write less than 128 KiB at a time
+_PIECE = 1 << 16
 _LOCAL_FUSE = ("fuseblk", "fuse.ext2", "fuse.ntfs-3g", "fuse.lazyfs")
 
 
@@ -100,6 +107,11 @@ def translated(address: str) -> Iterator[None]:
 
 
 def _meaning(address: str, error: apsw.Error) -> Refused | None:
+    if _extended(error) in _SYNCING:
+        return SyncFailed(
+            f"{address}: the disk did not confirm what was written ({error}); the engine has stopped. Check the disk,"
+            " then start it again: what was acknowledged is safe, and whether the last requests were kept shows then"
+        )
     if _is_for_want_of_space(address, error):
         return StoreFull(f"{address}: no space left ({error}); free some; the engine goes on by itself")
     match error:
@@ -127,7 +139,8 @@ def _is_for_want_of_space(address: str, error: apsw.Error) -> bool:
     return isinstance(error, apsw.CantOpenError) and _is_full(address, 64 << 10)
 
 
-#: input/output errors that no free space would cure
+#: input/output errors after which the system may show what is not on the disk; and those that no free space would cure
+_SYNCING = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 _READING = (apsw.SQLITE_IOERR_READ, apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
 
 
@@ -200,6 +213,8 @@ def owner_of(path: Path) -> str:
 class SqliteStore:
     kind = "sqlite"
     is_shared = False
+    #: pages in the journal from which on they are brought into the database
+    checkpoint_after = 4000
 
     def __init__(self, path: str | Path, *, allow_network: bool = False, vfs: str | None = None) -> None:
         self.path = Path(path).absolute()  # readers are opened later, and the process may move
@@ -207,6 +222,8 @@ class SqliteStore:
         self._readers: list[SqliteQueries] = []
         self._reader_lock = threading.Lock()
         self._is_closed = False
+        #: a sync has failed: nothing may be built upon what the system shows since
+        self._failed: SyncFailed | None = None
         self._vfs = vfs
         if sqlite_version() < MIN_SQLITE:
             raise UnsafeStore(
@@ -214,7 +231,7 @@ class SqliteStore:
                 f" {'.'.join(map(str, MIN_SQLITE))} or newer: upgrade the package apsw"
             )
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
         except OSError as error:
             raise unwritable(f"the folder for {self.address} cannot be made", error) from error
         kind = file_system(self.path.resolve().parent)
@@ -226,6 +243,7 @@ class SqliteStore:
         self._lock_fd = self._own()
         try:
             with translated(self.address):
+                self._rewrite_journal()
                 self._writer = self._open_writer()
                 try:
                     self._migrate()
@@ -237,6 +255,14 @@ class SqliteStore:
             raise
 
     # --- opening ------------------------------------------------------------------------------------
+    def _make_folder(self) -> None:
+        folder = self.path.parent
+        new = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        # SQLite has the names in its folder kept, but not the name of the folder itself.
+        for path in new:
+            sync_folder(path.parent)
+
     def _own(self) -> int:
         side = lock_file(self.path)
         try:
@@ -255,6 +281,24 @@ class SqliteStore:
             os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
         return fd
 
+    def _rewrite_journal(self) -> None:
+        """Write once more what a life that ended badly left in the journal. If a sync had failed then, the system
+        may show pages that it never brought to disk and no longer means to; a commit on top of them would be
+        acknowledged, and gone with them. Written again and synced, they are there. The same bytes: a power cut
+        here changes nothing."""
+        path = self.path.resolve()
+        journal = path.with_name(path.name + "-wal")
+        if not (journal.exists() and journal.stat().st_size):
+            return
+        file = apsw.VFSFile(self._vfs or "", str(journal), [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE, 0])
+        try:
+            size = file.xFileSize()
+            for at in range(0, size, _PIECE):
+                file.xWrite(file.xRead(min(_PIECE, size - at), at), at)
+            file.xSync(apsw.SQLITE_SYNC_NORMAL)
+        finally:
+            file.xClose()
+
     def _open_writer(self) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), vfs=self._vfs)
         try:
@@ -270,7 +314,7 @@ class SqliteStore:
             "journal_mode": "wal",
             "synchronous": 2,
             "foreign_keys": 1,
-            "wal_autocheckpoint": 4000,
+            "wal_autocheckpoint": 0,  # `_checkpoint` does it: SQLite's own would keep a failure to itself
             "journal_size_limit": 16 << 20,
             "cache_size": -32000,
             "temp_store": 2,
@@ -283,6 +327,22 @@ class SqliteStore:
                     f"{self.address}: PRAGMA {name} is {got!r} although {value!r} was asked for;"
                     " this file system or build cannot keep the promise of durability"
                 )
+        connection.set_wal_hook(self._checkpoint)
+
+    def _checkpoint(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """After a commit, which stands whatever happens here."""
+        if pages >= self.checkpoint_after:
+            try:
+                with translated(self.address):
+                    connection.wal_checkpoint(name)
+            except SyncFailed as failed:
+                self._fail(failed)
+            except Refused as refused:
+                log.warning("the journal could not be brought into the database: %s", refused)
+        return apsw.SQLITE_OK
+
+    def _fail(self, failed: SyncFailed) -> None:
+        self._failed = failed
 
     def _migrate(self) -> None:
         run = self._writer.execute
@@ -301,7 +361,9 @@ class SqliteStore:
         return time.time_ns() // 1000
 
     def begin(self) -> _SqliteTransaction:
-        return _SqliteTransaction(self._writer, self.now(), self.address)
+        if self._failed is not None:
+            raise self._failed
+        return _SqliteTransaction(self._writer, self.now(), self.address, self._fail)
 
     @contextmanager
     def reading(self) -> Iterator[Queries]:
@@ -327,6 +389,8 @@ class SqliteStore:
     def _open_reader(self) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
         connection.set_busy_timeout(5000)
+        # Only the writer brings the journal into the database, also where a reader is the last to leave.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.execute("PRAGMA query_only = 1; PRAGMA wal_autocheckpoint = 0")
         return connection
 
@@ -348,8 +412,14 @@ class SqliteStore:
             for reader in self._readers:
                 reader.connection.close()
             self._readers.clear()
-        with suppress(apsw.Error):
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        try:
+            if self._failed is None:
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            is_safe = self._failed is None
+        except apsw.Error:
+            is_safe = False
+        # Closing would try once more, and delete the journal if the second try seems to succeed.
+        self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, not is_safe)
         self._writer.close()
         os.close(self._lock_fd)
 
@@ -375,8 +445,9 @@ def _rows(cursor: apsw.Cursor) -> list[tuple[Any, ...]]:
 
 
 class _SqliteTransaction:
-    def __init__(self, connection: apsw.Connection, now: int, address: str) -> None:
+    def __init__(self, connection: apsw.Connection, now: int, address: str, fail: Callable[[SyncFailed], None]) -> None:
         self.now = now
+        self._fail = fail
         self._connection = connection
         self._queries = SqliteQueries(connection)
         self._address = address
@@ -413,17 +484,21 @@ class _SqliteTransaction:
 
     def commit(self, batch: Batch) -> None:
         connection = self._connection
-        with translated(self._address):
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                write(connection, batch, self.now, self._versions)
-                connection.execute("COMMIT")
-            except BaseException:
-                # SQLite rolls back by itself on some errors (no space, I/O); on the others we do.
-                if connection.in_transaction:
-                    with suppress(apsw.Error):
-                        connection.execute("ROLLBACK")
-                raise
+        try:
+            with translated(self._address):
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    write(connection, batch, self.now, self._versions)
+                    connection.execute("COMMIT")
+                except BaseException:
+                    # SQLite rolls back by itself on some errors (no space, I/O); on the others we do.
+                    if connection.in_transaction:
+                        with suppress(apsw.Error):
+                            connection.execute("ROLLBACK")
+                    raise
+        except SyncFailed as failed:
+            self._fail(failed)
+            raise
 
     def abort(self) -> None:
         """Nothing was written yet: the transaction begins with the commit."""
