@@ -1,7 +1,7 @@
 """W5: `kill -9` when half of the side effects are in, start again, and see when everything is done and how often.
 
-`python -m bench.crash FOLDER STORE feed|drain …` is the engine that is killed, and the one that takes over. What
-happened is told by a file outside: one line per side effect, with its time.
+`bench.victim` is the engine that is killed, and the one that takes over. What happened is told by a file outside: one
+line per side effect, with its time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from typing import Any, Protocol
 
 from holdfast.cli import serverfile
 from holdfast.client import Client
-from holdfast.core.model import Status
-from holdfast.embedded import Embedded
 
 from .measure import Row, calibrate, data_folder, emit, percentile
-from .topologies import MODULES, ROOT, start_server, start_worker, until
+from .topologies import ROOT, start_server, start_worker, until
+from .victim import OPEN
 from .workloads import touching
 
-OPEN = tuple(status for status in Status if not status.is_ended)
 #: seconds after the last effect in which late repeats are still counted, as in the peers' benches
 SETTLE = 8.0
 #: seconds until half of the effects are in, at most
@@ -101,7 +99,7 @@ class OneProcess:
 
     def _spawn(self, *more: str) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "bench.crash", str(self._folder), self._store, *more],
+            [sys.executable, "-m", "bench.victim", str(self._folder), self._store, *more],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
@@ -202,44 +200,3 @@ def _until_effects(effects: Effects, count: int) -> None:
             raise RuntimeError(f"only {len(effects.counts)} of {count} side effects within {PATIENCE:.0f} s")
         time.sleep(0.005)
         effects.look()
-
-
-def main() -> None:
-    folder, store, what = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    # With the default number of slots: so many attempts may be cut off.
-    with Embedded(store, folder=folder, processes=0, modules=MODULES) as holdfast:
-        service, actor = holdfast.service, holdfast.actor
-        if what == "feed":
-            count, steps, idempotent = (int(text) for text in sys.argv[4:7])
-            name = service.publish(actor, touching(steps, idempotent=bool(idempotent))).name
-            replies: list[Exception | None] = []
-            for _ in range(count):
-                service.submit_start(
-                    actor,
-                    workflow=name,
-                    input={"path": str(folder / "effects")},
-                    reply=lambda value, error: replies.append(error),
-                )
-            while len(replies) < count:
-                time.sleep(0.002)
-            refused = [str(error) for error in replies if error is not None]
-            if refused:
-                raise RuntimeError(refused[0])
-            print(json.dumps({"fed": count}), flush=True)
-            time.sleep(600)
-        while service.executions(actor, statuses=OPEN, limit=1):
-            time.sleep(0.05)
-        print(json.dumps(_ended(holdfast)), flush=True)
-
-
-def _ended(holdfast: Embedded) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    before = ""
-    while page := holdfast.service.executions(holdfast.actor, before=before, limit=500):
-        counts.update(view.status for view in page)
-        before = page[-1].id
-    return dict(counts)
-
-
-if __name__ == "__main__":
-    main()

@@ -26,10 +26,10 @@ from holdfast.worker import Worker
 
 from .clients import Inside, Thin, Threads
 from .measure import data_folder
+from .victim import MODULES
 
 ROOT = Path(__file__).parents[1]
 SLOTS = 256
-MODULES = ("bench.blocks",)
 TOPOLOGIES = (
     "embedded-sqlite",
     "embedded-postgres",

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from .nodes import LINE_BREAK, Document, Node, Report, a_type
+
+if TYPE_CHECKING:
+    import yaml
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
@@ -75,6 +76,8 @@ def load(text: str, file: str = "") -> Document:
         report = Report(Document(file))
         report.add(None, "HF0106", f"the document is larger than {MAX_BYTES:,} bytes")
         report.check()
+    import yaml  # slow to import, and an engine that only goes on with what it has reads no text
+
     document = Document(file, text)
     report = Report(document)
     bad = _FORBIDDEN.search(text)
@@ -148,6 +151,8 @@ def _unstorable(text: str) -> bool:
 
 
 def _events(text: str) -> Iterator[Any]:
+    import yaml
+
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     events: Iterator[Any] = yaml.parse(text, Loader=loader)
     return events
