@@ -33,8 +33,9 @@ class TurnReads:
         self._is_shared = is_shared
         #: rows read in this turn
         self.rows: dict[Key, Any] = {}
-        #: offers stay known between turns while nobody else can change them
+        #: offers and published versions stay known between turns while nobody else can change them
         self._offers: dict[str, BlockOffer | None] = {}
+        self._workflows: dict[WorkflowKey, Published] = {}
         #: blobs made in this turn: (execution, digest) → data
         self.fresh: dict[tuple[str, bytes], bytes] = {}
 
@@ -42,7 +43,7 @@ class TurnReads:
         self.rows.clear()
         self.fresh.clear()
         if self._is_shared:
-            self._offers.clear()
+            self.forget()
 
     def learn(self, rows: dict[Key, Any]) -> None:
         for key, row in rows.items():
@@ -57,6 +58,10 @@ class TurnReads:
                     self.rows[key] = refused
             elif isinstance(key, BlockKey):
                 self._offers[key.name] = row
+            elif isinstance(key, WorkflowKey) and row is not None:
+                if len(self._workflows) >= PROGRAMS:
+                    self._workflows.clear()
+                self.rows[key] = self._workflows[key] = row
             else:
                 self.rows[key] = row
 
@@ -66,15 +71,20 @@ class TurnReads:
                 self._programs.pop(next(iter(self._programs)))
             self._programs[digest] = program
 
-    def forget_offers(self) -> None:
+    def forget(self) -> None:
+        """What is stored may be something else from now on."""
         self._offers.clear()
+        self._workflows.clear()
 
     # --- core.program.Reads -------------------------------------------------------------------------
     def workflow(self, key: WorkflowKey) -> Published | None:
-        if key not in self.rows:
+        if key in self.rows:
+            row: Published | None = self.rows[key]
+            return row
+        known = self._workflows.get(key)
+        if known is None:
             raise Missing(key)
-        row: Published | None = self.rows[key]
-        return row
+        return known
 
     def program(self, digest: bytes) -> Program | None:
         program = self._programs.get(digest)

@@ -441,7 +441,7 @@ class Turn:
             self.committer.cache.pop(id, None)
         for session in self.eager:
             session.planned -= 1
-        self.reads.forget_offers()
+        self.reads.forget()
         self.dispatch.reset_ready()
 
     def settle(self) -> None:
@@ -452,8 +452,8 @@ class Turn:
         counters.largest_batch = max(counters.largest_batch, len(self.items))
         counters.executions_started += len(self.created)
         counters.jobs_claimed += len(self.claims)
-        if self.batch.blocks:
-            self.reads.forget_offers()
+        if self.batch.blocks or self.batch.published:
+            self.reads.forget()
         if len(self.committer.stored) > 10_000:
             self.committer.stored.clear()
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
