@@ -117,6 +117,8 @@ class Engine:
         self.rounds = Rounds(self)
         self._queue: SimpleQueue[Call | Callable[[], list[Item]] | Item] = SimpleQueue()
         self._inbox = Inbox()
+        #: items a commit lately had, or a little less
+        self._usual = 0
         self._watchers: dict[str, list[Watcher]] = {}
         self._watch_lock = threading.Lock()
         self._is_stopping = False
@@ -321,6 +323,7 @@ class Engine:
         self._inbox.extend(self._claims())
         items = self._inbox.take()
         if items:
+            self._usual = max(len(items), self._usual * 15 // 16)
             self._turn(items)
         self.exchanges.flush(self.clock())
 
@@ -357,27 +360,34 @@ class Engine:
             return None
 
     def _collect(self, timeout: float) -> None:
-        """Everything that waits; sleeps only when nothing does. Never holds a commit back for a timer."""
+        """Everything that waits; sleeps only when nothing does."""
         try:
-            thing = self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait()
-            self._let_others_ask()
-            while True:
-                if callable(thing):
-                    self._inbox.extend(self._guarded(thing) or ())
-                else:
-                    self._inbox.extend((thing,))
-                    self._queued = max(0, self._queued - thing.size) if isinstance(thing, Ask) else self._queued
-                if len(self._inbox) >= self.max_pending:
+            self._take(self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait())
+            self._take_all()
+        except Empty:
+            return
+        if timeout > 0:
+            # Whoever came first has woken us. Where commits are usually much larger, the others are about to ask
+            # and ride along instead of waiting for a commit of their own: three times some 60 µs, no more.
+            for _ in range(3):
+                if 4 * len(self._inbox) >= 3 * self._usual:
                     return
-                thing = self._queue.get_nowait()
+                time.sleep(0)
+                self._take_all()
+
+    def _take_all(self) -> None:
+        try:
+            while len(self._inbox) < self.max_pending:
+                self._take(self._queue.get_nowait())
         except Empty:
             pass
 
-    def _let_others_ask(self) -> None:
-        """The one who came first has woken us; others may be about to ask and only need the interpreter for it.
-        They ride along instead of waiting for a commit of their own. Costs nothing where nobody is."""
-        for _ in range(3):
-            time.sleep(0)
+    def _take(self, thing: Call | Callable[[], list[Item]] | Item) -> None:
+        if callable(thing):
+            self._inbox.extend(self._guarded(thing) or ())
+            return
+        self._inbox.extend((thing,))
+        self._queued = max(0, self._queued - thing.size)
 
     def _claims(self) -> list[Item]:
         """Claims for jobs that waited: they ride with what is being committed anyway."""
