@@ -276,6 +276,11 @@ class Exchanges:
             reply(session.take_answer(exchange.number), None)
             return
         if session.waiter is not None:
+            if session.waiter.number == exchange.number:
+                # Asked again before it was answered. Whichever of the two is still listened to, it must be the
+                # same answer: with nothing in one and jobs in the other, the jobs could end where nobody reads.
+                session.waiter.also(reply)
+                return
             # One poll at a time: the older one is answered with nothing.
             session.waiter.answer(Answer(session.waiter.number))
             session.waiter = None
