@@ -72,6 +72,8 @@ class Rounds:
         for name in ("_next_tick", "_next_agenda", "_next_sweep", "_next_beat", "_next_reload", "_since", "_trouble"):
             setattr(self, name, getattr(self, name) + delta)
         self._next_agenda = 0
+        # Looks a moment apart would seem to be far apart: nobody is dead by the setting of a clock.
+        self._missed.forget()
 
     # --- time ---------------------------------------------------------------------------------------
     def pause(self) -> float:
