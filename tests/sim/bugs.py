@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-import holdfast.core.backoff as backoff_module
 import holdfast.core.decide as decide_module
 import holdfast.core.ledger as ledger_module
 import holdfast.engine.engine as engine_module
@@ -25,19 +24,20 @@ from holdfast.core.model import Effect, JobSpec, JobStatus, Status
 from holdfast.core.rows import AgendaGone, AgendaRow, JobGone
 from holdfast.core.state import State
 from holdfast.engine.agenda import Agenda
-from holdfast.engine.dispatch import Session
+from holdfast.engine.dispatch import Session, Waiter
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.items import Ask
 from holdfast.engine.reaper import Missed
 from holdfast.engine.rounds import Rounds
 from holdfast.engine.turn import Turn
+from holdfast.transport.messages import Answer
 
 from .base import Violation
 from .campaign import run_seed
 from .memory import Tables
 
-#: what a bug may take until it is found
+#: seconds of one core that a bug may take until it is found
 LIMIT = 60.0
 
 
@@ -99,16 +99,16 @@ class Found(NamedTuple):
 
 def hunt(name: str, first: int = 0, limit: float = LIMIT) -> Found:
     """Seeds until it is found, or until the time is over."""
-    began = time.perf_counter()
+    began = time.process_time()
     seed = first
     with plant(name):
-        while time.perf_counter() - began < limit:
+        while time.process_time() - began < limit:
             try:
                 run_seed(seed)
             except Violation as violation:
-                return Found(violation, seed - first + 1, time.perf_counter() - began)
+                return Found(violation, seed - first + 1, time.process_time() - began)
             seed += 1
-    return Found(None, seed - first, time.perf_counter() - began)
+    return Found(None, seed - first, time.process_time() - began)
 
 
 def table(names: list[str], first: int) -> int:
@@ -141,17 +141,6 @@ def takes_lost_for_undelivered(patch: Patch) -> None:
     )  # fmt: skip
 
 
-@bug("I-16")
-def trusts_the_mailbox(patch: Patch) -> None:
-    """What lies in the mailbox is taken not to have been sent, although another engine may have sent it."""
-
-    def lose(real: Any, self: Exchanges, session: Session, why: str) -> Any:
-        self.is_shared = False
-        return real(self, session, why)
-
-    patch.around(Exchanges, "_lose", lose)
-
-
 @bug("I-33")
 def calls_failures_harmless(patch: Patch) -> None:
     """A failed attempt is taken to have done nothing."""
@@ -164,12 +153,14 @@ def forgets_the_unknown(patch: Patch) -> None:
     patch(ledger_module.Entry, "is_residue", property(lambda entry: entry.effect is Effect.DONE))
 
 
-@bug("I-33", "I-15", "I-4")
+@bug("I-11", "I-33")
 def does_not_wait_for_what_runs(patch: Patch) -> None:
     """The verdict is given while attempts are out."""
 
     def settle(real: Any, self: Any) -> None:
-        running, self.state.running = self.state.running, 0
+        over = [event.job for event in self.events if type(event) in (e.JobSucceeded, e.JobFailed, e.JobCancelled)]
+        jobs, running = self.state.jobs, self.state.running
+        self.state.running = sum(job in jobs and jobs[job].status is JobStatus.STARTED for job in over)
         real(self)
         self.state.running = running
 
@@ -185,8 +176,11 @@ def retries_at_once(patch: Patch) -> None:
 @bug("I-17")
 def retries_for_ever(patch: Patch) -> None:
     """The number of attempts is not limited."""
-    real = backoff_module.retry_at
-    patch(decide_module, "retry_at", lambda retry, id, job, n, now: real(msgspec.structs.replace(retry, attempts=99), id, job, n, now))
+
+    def at(real: Any, retry: Any, *arguments: Any) -> Any:
+        return real(msgspec.structs.replace(retry, attempts=99), *arguments)
+
+    patch.around(decide_module, "retry_at", at)
 
 
 @bug("I-13", "I-17", "I-14")
@@ -434,9 +428,20 @@ def answers_old_exchanges_anew(patch: Patch) -> None:
         session = self.dispatch.sessions.get(exchange.incarnation)
         if session is not None:
             session.forgotten = 0
-        return real(self, msgspec.structs.replace(exchange, seen=0), now, reply)
+        return real(self, exchange, now, reply)
 
     patch.around(Exchanges, "exchange", exchange)
+
+
+@bug("I-45")
+def answers_a_repeated_poll_with_nothing(patch: Patch) -> None:
+    """Of two copies of a poll, one is answered with nothing and the other with the jobs."""
+
+    def also(self: Waiter, reply: Any) -> None:
+        self.answer(Answer(self.number))
+        self.answer = lambda answer: reply(answer, None)
+
+    patch(Waiter, "also", also)
 
 
 @bug("I-47")
@@ -487,6 +492,18 @@ def takes_one_look_for_proof(patch: Patch) -> None:
 
 
 @bug("PATIENCE")
+def takes_a_set_clock_for_patience(patch: Patch) -> None:
+    """Looks at other engines count as far apart when a clock was set between them."""
+
+    def shift(real: Any, self: Rounds, delta: int) -> None:
+        since = dict(self._missed._since)
+        real(self, delta)
+        self._missed._since = since
+
+    patch.around(Rounds, "shift", shift)
+
+
+@bug("PATIENCE")
 def does_not_hear_workers(patch: Patch) -> None:
     """An exchange is not taken for a sign of life."""
 
@@ -499,4 +516,3 @@ def does_not_hear_workers(patch: Patch) -> None:
         return items
 
     patch.around(Exchanges, "exchange", exchange)
-

@@ -33,6 +33,8 @@ RARE = (
     "snapshot",
     "start asked again",
     "start found by its key",
+    "worker greets again",
+    "worker moved",
     "worker superseded",
 )
 ENDS = ("CANCELLED", "COMPLETED", "FAILED_SAFE", "FAILED_UNSAFE")
@@ -188,7 +190,9 @@ def run_all(seeds: Iterable[int], *, seconds: float = 0.0, total: int = 0, progr
                 told = now
                 rate = summary.seeds / (now - began)
                 left = (total - summary.seeds) / rate if total else seconds - (now - began)
-                print(f"{summary.seeds} schedules, {rate:.0f} per second, {left:.0f} s to go", file=sys.stderr, flush=True)
+                print(
+                    f"{summary.seeds} schedules, {rate:.0f} per second, {left:.0f} s to go", file=sys.stderr, flush=True
+                )
             if seconds and now - began >= seconds:
                 break
     finally:

@@ -66,7 +66,9 @@ def engine_pause(world: World, event: Event) -> bool:
     host = world.pick(world.hosts, event.b)
     if host.engine is None:
         return False
-    host.pause(event.between(4 * SECOND, 12 * SECOND) if event.c < 0.3 else event.between(MS, 3 * SECOND), is_suspended=False)
+    host.pause(
+        event.between(4 * SECOND, 12 * SECOND) if event.c < 0.3 else event.between(MS, 3 * SECOND), is_suspended=False
+    )
     return True
 
 
@@ -76,7 +78,7 @@ def engine_suspended(world: World, event: Event) -> bool:
     host = world.pick(world.hosts, event.b)
     if host.engine is None:
         return False
-    host.pause(event.between(2 * SECOND, 8 * SECOND), is_suspended=True)
+    host.pause(event.between(2500 * MS, 8 * SECOND), is_suspended=True)
     return True
 
 
@@ -94,7 +96,14 @@ def worker_crash(world: World, event: Event) -> bool:
     worker = world.pick(world.workers, event.b)
     if not worker.is_alive or worker.home is not None:
         return False
+    if event.c < 0.3:
+        # For good; another one comes under another name, so that only its lease tells.
+        worker.die()
+        world.later(event.between(20 * MS, 2 * SECOND), world.hire(f"{worker.name}x").begin)
+        return True
     worker.restart(event.between(20 * MS, 2 * SECOND))
+    if event.c < 0.6:
+        worker.move(world.pick(world.hosts, event.a))
     return True
 
 
@@ -124,9 +133,9 @@ def worker_moves(world: World, event: Event) -> bool:
     worker: SimWorker = world.pick(world.workers, event.b)
     if worker.home is not None:
         return False
-    worker.host = world.hosts[(worker.host.n + 1) % len(world.hosts)]
+    worker.move(world.hosts[(worker.host.n + 1) % len(world.hosts)])
     if event.c < 0.5:
-        world.later(event.between(100 * MS, 2 * SECOND), lambda: setattr(worker, "host", world.pick(world.hosts, event.a)))
+        world.later(event.between(100 * MS, 2 * SECOND), lambda: worker.move(world.pick(world.hosts, event.c * 2)))
     return True
 
 
@@ -142,7 +151,8 @@ def worker_leaves(world: World, event: Event) -> bool:
 # --- clocks --------------------------------------------------------------------------------------------
 @fault("clock forward")
 def clock_forward(world: World, event: Event) -> bool:
-    world.skew += event.between(SECOND, 15 * SECOND) if event.c < 0.7 else event.between(60 * SECOND, 3600 * SECOND)
+    # Below two seconds it counts as drift, which costs patience; see `Engine.set_clock`.
+    world.skew += event.between(3 * SECOND, 15 * SECOND) if event.c < 0.7 else event.between(60 * SECOND, 3600 * SECOND)
     return True
 
 

@@ -18,6 +18,7 @@ from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, Key, Publish
 from holdfast.core.rows import AgendaRow, JobRow
 from holdfast.store.records import Batch, EngineRow, Header, HistoryRow, Locked, StartRow, WorkerRow
 
+
 class Tables:
     """What is durable: it outlives every engine."""
 

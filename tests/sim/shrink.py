@@ -58,7 +58,9 @@ def report(seed: int, only: Sequence[int] | None, commit: str, lines: int = 60) 
     if found is None:
         return f"seed {seed}: nothing is violated"
     events = draw(seed, None if only is None else tuple(only)).events
-    again = f"python -m tests.sim --seed {seed}" + ("" if only is None else f" --only {','.join(map(str, only)) or 'none'}")
+    again = f"python -m tests.sim --seed {seed}" + (
+        "" if only is None else f" --only {','.join(map(str, only)) or 'none'}"
+    )
     return "\n".join(
         [
             f"seed {seed}, commit {commit}, step {found.step}, invariant {found.invariant}",

@@ -62,6 +62,8 @@ class SimWorker:
         self.pushing: Talk | None = None
         self.polling: Talk | None = None
         self.watched = 0
+        #: which connection; what comes over an older one is not heard
+        self.link = 0
         #: when an engine last answered it
         self.heard_at = 0
         self.greeted = 0
@@ -99,6 +101,13 @@ class SimWorker:
         self._call(lambda engine, reply: engine.goodbye(self.incarnation, reply), lambda value, error: None)
         self.restart(SECOND)
 
+    def move(self, host: Host) -> None:
+        """To another engine; nothing the old one still has to say will arrive."""
+        if self.home is None and host is not self.host:
+            self.world.reach("worker moved")
+            self.host = host
+            self.link += 1
+
     # --- the wire -------------------------------------------------------------------------------------
     def _later(self, delay: int, action: Any, *arguments: Any) -> None:
         """In this life only, and not while the process is stopped."""
@@ -114,10 +123,14 @@ class SimWorker:
 
     def _call(self, ask: Any, heard: Any) -> None:
         if self.home is None:
-            self.world.network.call(self.name, self.host, ask, partial(self._now, self.lives, heard))
+            self.world.network.call(self.name, self.host, ask, partial(self._heard, self.lives, self.link, heard))
         elif self.home.engine is not None:
             ask(self.home.engine, partial(self._heard_at_home, self.lives, heard))
             self.home.has_mail()
+
+    def _heard(self, life: int, link: int, heard: Any, value: Any, error: Exception | None) -> None:
+        if link == self.link:
+            self._now(life, heard, value, error)
 
     def _heard_at_home(self, life: int, heard: Any, value: Any, error: Exception | None) -> None:
         # Through the worker's own loop, never from within the engine's thread.
@@ -189,9 +202,12 @@ class SimWorker:
         if due != self.watched:
             return
         self.watched = 0
-        for talk in list(self.outstanding.values()):
-            if talk.due <= self.world.now:
-                self._say(talk)
+        overdue = [talk for talk in self.outstanding.values() if talk.due <= self.world.now]
+        if overdue and self.world.random() < 0.4:
+            # Whatever stands between it and the engines sends it elsewhere.
+            self.move(self.world.hosts[int(self.world.random() * len(self.world.hosts))])
+        for talk in overdue:
+            self._say(talk)
         if self.outstanding:
             self._watch(min(talk.due for talk in self.outstanding.values()))
 
@@ -206,6 +222,7 @@ class SimWorker:
                 self.world.acknowledged(self, talk.exchange.outcomes, answer)
             self._take(answer)
         elif isinstance(error, UnknownWorker):
+            self.world.forgotten(self)
             self._done(talk, give_back=True)
             if talk.exchange.greeting == self.greeted:
                 self.greet()

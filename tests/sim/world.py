@@ -22,11 +22,11 @@ from holdfast.store.records import Batch
 from holdfast.transport.messages import Answer, Outcome, Parcel
 
 from .base import MS, SECOND, Crash, Violation
+from .checks import COMMIT_CHECKS, END_CHECKS
 from .clients import Cancel, Start
 from .faults import FAULTS
 from .hosts import Host, SimEngine
-from .checks import COMMIT_CHECKS, END_CHECKS
-from .invariants import states_in_memory
+from .invariants import DEAFENING, states_in_memory
 from .memory import Tables
 from .models import MODELS
 from .network import Network
@@ -71,6 +71,8 @@ class World:
         #: (execution, job) → attempts that had an effect; (execution, job, attempt) begun
         self.effects: Counter[tuple[str, int]] = Counter()
         self.begun_attempts: set[tuple[str, int, int]] = set()
+        #: attempt → who began it, in which life
+        self.holders: dict[tuple[str, int, int], tuple[SimWorker, int]] = {}
         #: attempts whose worker has an outcome to tell
         self.produced: set[tuple[str, int, int]] = set()
         self._heap: list[tuple[int, int, Callable[[], Any]]] = []
@@ -188,12 +190,20 @@ class World:
         if (id, job, attempt) in self.begun_attempts:
             raise Violation("I-13", f"attempt {attempt} of {id}/{job} begins twice")
         self.begun_attempts.add((id, job, attempt))
+        self.holders[id, job, attempt] = (worker, worker.lives)
         if has_effect:
             self.effects[id, job] += 1
             if self.effects[id, job] > 1:
                 self.reach("ran more than once")
                 if parcel.block == "plain":
                     raise Violation("I-16", f"{id}/{job} may not repeat and runs for the second time")
+
+    def forgotten(self, worker: SimWorker) -> None:
+        """An engine says that it does not know a worker that had been talking to it."""
+        self.reach("worker greets again")
+        excuses = (*DEAFENING, "long", "lost", "partition", "worker")
+        if not worker.link and not any(name.startswith(excuses) for name in self.hit):
+            raise Violation("PATIENCE", f"{worker.incarnation} was forgotten although it was heard all the time")
 
     def attempted(self, id: str, job: int) -> bool:
         return any((id, job, attempt) in self.begun_attempts for attempt in range(1, 40))
