@@ -444,6 +444,17 @@ def answers_a_repeated_poll_with_nothing(patch: Patch) -> None:
     patch(Waiter, "also", also)
 
 
+@bug("I-45")
+def answers_who_has_greeted_again(patch: Patch) -> None:
+    """Jobs go into the answer to an exchange from before the last hello."""
+
+    def finished(real: Any, self: Exchanges, bundle: Any) -> None:
+        bundle.greeting = bundle.session.greeting
+        real(self, bundle)
+
+    patch.around(Exchanges, "finished", finished)
+
+
 @bug("I-47")
 def gives_slots_back_twice(patch: Patch) -> None:
     """A claim that came to nothing frees two slots."""
@@ -501,18 +512,3 @@ def takes_a_set_clock_for_patience(patch: Patch) -> None:
         self._missed._since = since
 
     patch.around(Rounds, "shift", shift)
-
-
-@bug("PATIENCE")
-def does_not_hear_workers(patch: Patch) -> None:
-    """An exchange is not taken for a sign of life."""
-
-    def exchange(real: Any, self: Exchanges, exchange: Any, now: int, reply: Any) -> Any:
-        session = self.dispatch.sessions.get(exchange.incarnation)
-        before = session.seen_at if session is not None else 0
-        items = real(self, exchange, now, reply)
-        if session is not None:
-            session.seen_at = before
-        return items
-
-    patch.around(Exchanges, "exchange", exchange)

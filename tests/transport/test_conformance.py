@@ -286,6 +286,22 @@ async def test_a_poll_asked_twice_has_one_answer(wire: Wire) -> None:
 
 
 @run
+async def test_nothing_is_said_to_who_has_said_hello_again(wire: Wire) -> None:
+    """Found by the simulator (seed 9026): a worker that went elsewhere and came back asks under new numbers, so
+    a job in the answer to an old one was in nobody's hands."""
+    async with wire.worker() as hand:
+        await hand.hello()
+        old = asyncio.create_task(hand.exchange(wait=20))
+        await asyncio.sleep(0.1)
+        await hand.link.hello(Hello(hand.name, hand.incarnation, OFFERS, hand.slots, greeting=2))
+        id = await asyncio.to_thread(wire.start)
+        answer = await hand.exchange(wait=5, greeting=2)
+        assert [parcel.execution for parcel in answer.jobs] == [id]
+        assert (await old).jobs == []
+        await hand.exchange(done(answer.jobs[0]), greeting=2)
+
+
+@run
 async def test_what_a_reconnecting_worker_lacks_is_sent_again(wire: Wire) -> None:
     async with wire.worker() as hand:
         await hand.hello()

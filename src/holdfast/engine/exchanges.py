@@ -120,6 +120,10 @@ class Exchanges:
         session = self.dispatch.sessions.get(hello.incarnation)
         if session is None:
             session = Session(hello.name, hello.incarnation, hello.slots)
+        if session.waiter is not None:
+            # Whoever says hello asks under new numbers: what went into the answer to an older one nobody would read.
+            session.waiter.answer(Answer(session.waiter.number))
+            session.waiter = None
         session.slots, session.queues = hello.slots, frozenset(hello.queues)
         session.offers = {block.name: block for block in hello.blocks}
         session.greeting, session.is_draining = hello.greeting, False
@@ -337,7 +341,9 @@ class Exchanges:
     def flush(self, now: int) -> None:
         """After each turn: say what there is to say."""
         for bundle in self._answers:
-            bundle.reply(bundle.session.take_answer(bundle.number), None)
+            # After another hello the worker no longer asks under this number: the next answer carries what there is.
+            is_current = bundle.greeting == bundle.session.greeting
+            bundle.reply(bundle.session.take_answer(bundle.number) if is_current else Answer(bundle.number), None)
         self._answers.clear()
         for session in self.dispatch.sessions.values():
             waiter = session.waiter
@@ -352,11 +358,13 @@ class Exchanges:
 class _Bundle:
     """The outcomes of one exchange on their way through commits."""
 
-    __slots__ = ("error", "freed", "left", "number", "owner", "refused", "reply", "session")
+    __slots__ = ("error", "freed", "greeting", "left", "number", "owner", "refused", "reply", "session")
 
     def __init__(self, owner: Exchanges, session: Session, number: int, left: int, reply: Reply) -> None:
         self.owner = owner
         self.session = session
+        #: number of the hello it was asked under
+        self.greeting = session.greeting
         self.number = number
         self.left = left
         self.reply = reply
