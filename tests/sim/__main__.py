@@ -10,7 +10,7 @@ import sys
 
 from .base import Violation
 from .bugs import BUGS, plant, table
-from .campaign import campaign, quiet, run_seed
+from .campaign import campaign, paranoid, quiet, run_seed
 from .shrink import report, shrink
 
 
@@ -68,8 +68,14 @@ def main() -> int:
     parser.add_argument("--bugs", nargs="*", metavar="NAME", help="plant bugs one by one (all by default)")
     parser.add_argument("--twice", type=int, metavar="N", help="run N seeds in two processes, compare traces")
     parser.add_argument("--digests", type=int, metavar="N", help="print the traces' digests of N seeds")
+    parser.add_argument("--paranoid", type=int, metavar="N", help="run N seeds with copied rows and doubled decisions")
     options = parser.parse_args()
     quiet()
+    if options.paranoid:
+        for seed in range(options.first, options.first + options.paranoid):
+            paranoid(seed)
+        print(f"{options.paranoid} seeds: no row changed after its commit, every decision the same twice")
+        return 0
     if options.digests:
         print("\n".join(digests(options.first, options.digests)))
         return 0

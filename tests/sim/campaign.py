@@ -11,6 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import holdfast.engine.turn as turn_module
+from holdfast.core.codec import pack
+from holdfast.core.snapshot import canonical
+from holdfast.core.state import State
+
 from . import invariants  # noqa: F401  fills the registries
 from .base import Violation
 from .faults import FAULTS
@@ -63,6 +68,30 @@ def run_seed(
         violation.seed, violation.step = seed, world.commits
         raise violation from bug
     return world
+
+
+def paranoid(seed: int) -> None:
+    """The same world with rows that are copied when they are committed, and with every decision taken twice.
+    Nothing may differ: rows are not changed afterwards (so sharing them is safe), and deciding is a function."""
+    real = turn_module.decide
+
+    def decide_twice(state: State, request: Any, now: int, reads: Any) -> Any:
+        before = canonical(state)
+        once, again = real(state, request, now, reads), real(state, request, now, reads)
+        if pack(once) != pack(again) or canonical(state) != before:
+            raise Violation("I-8", f"{request} was decided as {once}, and then as {again}")
+        return once
+
+    usual = run_seed(seed)
+    turn_module.decide = decide_twice
+    try:
+        careful = run_seed(seed, is_paranoid=True)
+    finally:
+        turn_module.decide = real
+    if careful.trace.digest() != usual.trace.digest():
+        raise Violation("I-4", f"seed {seed}: with copied rows the world goes another way")
+    if changed := careful.tables.changed_afterwards():
+        raise Violation("I-3", f"seed {seed}: changed after it was committed: {changed[0]}")
 
 
 @dataclass
@@ -174,8 +203,10 @@ class Summary:
         return "\n".join(lines + [f"TOO LITTLE: {why}" for why in self.emptiness()])
 
 
-def run_all(seeds: Iterable[int], *, seconds: float = 0.0, total: int = 0, progress: bool = False) -> Summary:
-    """Until the seeds or the seconds are used up."""
+def run_all(
+    seeds: Iterable[int], *, seconds: float = 0.0, total: int = 0, least: int = 0, progress: bool = False
+) -> Summary:
+    """Until the seeds or the seconds are used up, but not before `least` of them."""
     summary = Summary()
     began, began_cpu, told = time.perf_counter(), time.process_time(), time.perf_counter()
     was_collecting = gc.isenabled()
@@ -193,7 +224,7 @@ def run_all(seeds: Iterable[int], *, seconds: float = 0.0, total: int = 0, progr
                 print(
                     f"{summary.seeds} schedules, {rate:.0f} per second, {left:.0f} s to go", file=sys.stderr, flush=True
                 )
-            if seconds and now - began >= seconds:
+            if seconds and now - began >= seconds and summary.seeds >= least:
                 break
     finally:
         if was_collecting:
