@@ -84,7 +84,7 @@ def nobody_is_given_up_without_a_reason(world: World, shadow: Shadow, event: Any
         name = shadow.state.jobs[event.job].worker
         host = next(worker.home for worker in world.workers if worker.name == name)
         assert host is not None
-        is_gone = host.engine is None or host.booted_at > shadow.state.jobs[event.job].started_at - world.skew
+        is_gone = host.engine is None or host.booted_at >= shadow.started[event.job, event.attempt]
         is_missed = host.unseen_until and world.now - host.unseen_since >= PATIENCE
         if not is_gone and not is_missed:
             shadow.broken("PATIENCE", f"job {event.job} was given up, but its engine lives: {failure.message}")

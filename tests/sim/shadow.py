@@ -34,8 +34,8 @@ class Shadow:
         #: transitions so far
         self.rows = 0
         self.is_ended = False
-        #: (job, attempt) that were claimed, ever
-        self.started: set[tuple[int, int]] = set()
+        #: (job, attempt) that were claimed, ever, and when, in virtual time
+        self.started: dict[tuple[int, int], int] = {}
         self.succeeded: set[int] = set()
         #: job → attempts of which nobody can say that they did nothing
         self.doubt: dict[int, int] = {}
@@ -63,7 +63,7 @@ class Shadow:
             for check in EVENT_CHECKS.get(kind, ()):
                 check(world, self, event)
             if kind is e.JobStarted:
-                self.started.add((event.job, event.attempt))
+                self.started[event.job, event.attempt] = world.now
             elif kind in _OUTCOMES:
                 if kind is e.JobSucceeded:
                     self.succeeded.add(event.job)
