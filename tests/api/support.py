@@ -66,6 +66,15 @@ class House:
     def start(self, definition: Any = ECHO, **more: Any) -> str:
         return self.client.start(definition=definition, **more).id
 
+    def stop_server(self) -> None:
+        """Stop the server, and see that everybody left when told to: nobody was cut off for taking too long."""
+        inside = self.server._server
+        inside.config.timeout_graceful_shutdown = 60
+        self.server.stop(20)
+        assert not inside.force_exit
+        assert self.server._thread is not None
+        assert not self.server._thread.is_alive()
+
 
 @contextmanager
 def house(folder: Path, *, attempts: int = 1_000_000, with_worker: bool = True, **options: Any) -> Iterator[House]:

@@ -54,6 +54,22 @@ def stored(home: House, lifetime: float = 0, *, is_revoked: bool = False) -> str
     return text
 
 
+def test_tokens_that_expired_long_ago_are_forgotten(tmp_path: Path) -> None:
+    hour = 3600 * 1_000_000
+    with house(tmp_path, with_worker=False) as home:
+        rows = {after: new_token(Actor("somebody"), Role.VIEWER)[0] for after in (-25, -1, 1, 0)}
+        for after, row in rows.items():
+            row.expires_at = row.created_at + after * hour if after else 0
+        future, reply = future_reply()
+        home.holdfast.engine.put_tokens(list(rows.values()), reply)
+        future.result(10)
+    with house(tmp_path, with_worker=False) as home:  # an engine sweeps when it comes, and then again and again
+        stored(home)
+        with home.holdfast.store.reading() as queries:
+            left = {row.id for row in queries.tokens()}
+        assert {after for after, row in rows.items() if row.id in left} == {-1, 1, 0}
+
+
 def assert_refused(got: Got, *statuses: int) -> None:
     assert got.status in statuses, (got.status, got.data[:300])
     assert CANARY.encode() not in got.data

@@ -6,6 +6,7 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import pytest
@@ -43,6 +44,39 @@ def test_start_with_an_inline_definition_or_its_source(home: House) -> None:
         got = home.ask("POST", X, body)
         assert got.status == 201, got
         assert home.client.wait(got.json["id"], 20).status == "COMPLETED"
+
+
+def test_starting_may_wait_for_the_end(home: House) -> None:
+    got = home.ask("POST", f"{X}?wait=20", {"workflow": "echo"}, Idempotency_Key="awaited")
+    assert (got.status, got.json["status"], got.json["output"]) == (201, "COMPLETED", "hello")
+    assert got.headers["location"] == f"{X}/{got.json['id']}"
+    again = home.ask("POST", f"{X}?wait=20", {"workflow": "echo"}, Idempotency_Key="awaited")
+    assert (again.status, again.json) == (200, got.json)
+    inline = home.ask("POST", f"{X}?wait=20", {"definition": {"name": "none", "steps": ["return ${2 + 2}"]}})
+    assert (inline.status, inline.json["output"]) == (201, 4)
+    big = {"name": "big", "steps": [{"block": "test.echo", "input": {"value": "x" * 3000}}]}
+    long = home.ask("POST", f"{X}?wait=20", {"definition": big})
+    assert (long.status, long.json["output"]) == (201, "x" * 3000), "from a blob"
+
+
+def test_waiting_ends_with_its_time_and_shows_what_it_waits_for(home: House) -> None:
+    got = home.ask("POST", f"{X}?wait=0.2", {"definition": LONG})
+    assert (got.status, got.json["status"]) == (201, "RUNNING")
+    seen = home.ask("GET", f"{X}/{got.json['id'][:8]}?wait=0.2").json
+    assert seen["status"] == "RUNNING"
+    assert seen["waiting"]
+    assert home.ask("GET", f"{X}/{'f' * 32}?wait=1").code == "HF0203"
+    other = home.token("viewer", "elsewhere")
+    assert home.ask("GET", f"{X}/{got.json['id']}?wait=1", token=other).code == "HF0203"
+    home.client.cancel(got.json["id"])
+
+
+def test_many_wait_at_once(home: House) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        ids = list(pool.map(lambda _: home.ask("POST", X, {"workflow": "echo"}).json["id"], range(32)))
+        views = list(pool.map(lambda id: home.ask("GET", f"{X}/{id}?wait=20").json, ids))
+    assert [view["id"] for view in views] == ids
+    assert {view["status"] for view in views} == {"COMPLETED"}
 
 
 def test_the_same_key_starts_once(home: House) -> None:
@@ -136,6 +170,7 @@ BAD: dict[str, tuple[str, str, Any, int, str]] = {
     "a query that is not UTF-8": ("GET", f"{X}?workflow=%ff", None, 400, "HF0200"),
     "a query with U+0000": ("GET", f"{X}?workflow=%00", None, 400, "HF0200"),
     "a negative cursor": ("GET", f"{X}/ID/events?after=-1", None, 422, "HF0201"),
+    "a long wait at the start": ("POST", f"{X}?wait=31", {"workflow": "echo"}, 422, "HF0201"),
     "a long wait": ("GET", f"{X}/ID?wait=31", None, 422, "HF0201"),
     "a wait for ever": ("GET", f"{X}/ID?wait=nan", None, 422, "HF0201"),
     "a signal without a name": ("POST", f"{X}/ID/signal", {}, 422, "HF0201"),

@@ -97,11 +97,9 @@ def test_what_cannot_be_started_has_done_nothing(tmp_path: Path) -> None:
 
 
 def test_a_grandchild_that_keeps_the_output_open_does_not_hang_us() -> None:
-    began = time.monotonic()
-    result = run("sleep 30 & echo $!")
-    assert time.monotonic() - began < 5
-    pid = int(result["stdout"])
-    assert _is_alive(pid), "what a command leaves in the background is its own business"
+    pid = int(run("sleep 30 & echo $!")["stdout"])
+    # Still there, so it was not waited for; what a command leaves in the background is its own business.
+    assert _is_alive(pid)
     os.kill(pid, signal.SIGKILL)
 
 

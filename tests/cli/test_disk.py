@@ -57,6 +57,16 @@ def test_a_read_only_folder_without_a_store(disk: SmallDisk) -> None:
         assert "error[HF0503]: .holdfast cannot be made: Read-only file system" in said
 
 
+def test_a_store_in_a_folder_that_cannot_be_made(disk: SmallDisk, tmp_path: Path) -> None:
+    disk.make_read_only()
+    (tmp_path / "hi.yaml").write_text(HI)
+    for command in (["run", "hi.yaml"], ["up"]):
+        code, said = codes(*command, "--store", str(disk.path / "new" / "h.db"), cwd=tmp_path)
+        assert code == 1
+        assert "error[HF0503]: the folder for sqlite:///" in said
+        assert "new/h.db cannot be made: Read-only file system" in said
+
+
 def test_a_full_folder_without_a_store(disk: SmallDisk) -> None:
     fill(disk.path)
     for command in (["run", "hi.yaml"], ["up"]):

@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from .support import Background, holdfast, server_of, until
+from .support import SLOW, Background, holdfast, server_of, until
 
 
 def ids(folder: Path, status: str = "") -> list[str]:
@@ -85,6 +85,8 @@ def test_two_at_the_same_moment(project: Path) -> None:
 
 
 def test_ctrl_c_leaves_a_durable_run_and_says_how_to_go_on(project: Path) -> None:
+    # Long enough to be seen and interrupted on a machine that is busy with something else.
+    (project / "slow.yaml").write_text(SLOW.replace("seconds: 1.2", "seconds: 5"))
     with Background("run", "slow.yaml", "-o", "json", cwd=project) as run:
         until(lambda: ids(project, "open"))
         run.interrupt()

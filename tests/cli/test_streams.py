@@ -103,10 +103,15 @@ def test_up_drains_when_its_terminal_hangs_up(project: Path) -> None:
 
 
 def test_nohup_is_heeded(project: Path) -> None:
+    command = "while [ ! -e go ]; do sleep 0.05; done"  # it goes on when it is let, however slow we are
+    (project / "held.yaml").write_text(
+        f"steps:\n  - {{block: shell, input: {{command: '{command}'}}}}\n  - return done\n"
+    )
     process = subprocess.Popen(
-        ["/bin/sh", "-c", f"trap '' HUP; exec {' '.join(COMMAND)} run slow.yaml"], cwd=project, env=environment(),
+        ["/bin/sh", "-c", f"trap '' HUP; exec {' '.join(COMMAND)} run held.yaml"], cwd=project, env=environment(),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     until(lambda: holdfast("ps", "-s", "open", "-o", "json", cwd=project).json)
     process.send_signal(signal.SIGHUP)
+    (project / "go").touch()
     assert (process.communicate(timeout=30)[0], process.returncode) == (b"done\n", 0)

@@ -73,6 +73,27 @@ def test_check_knows_blocks(project: Path) -> None:
     assert problems["HF0211"]["warning"] is True
 
 
+def test_check_tells_misfits_and_other_errors_together(project: Path) -> None:
+    (project / "both.yaml").write_text(
+        "steps:\n"
+        "  - {block: my.slow, input: {secnods: 3}}\n"
+        "  - log ${nothing.here}\n"
+        "  - {block: my.slow, input: {seconds: [1]}}\n"
+        "  - {block: my.slow, input: {seconds: '${1 +}'}}\n"
+        "  - {block: http, inptu: {endpoint: x}}\n"
+        "  - {block: http, condtion: x, input: {endpiont: x}}\n"
+        "  - parallel: [{block: http}, {block: http, input: {endpoint: '${1 +}'}}]\n"
+    )
+    found = holdfast("check", "both.yaml", "-o", "json", cwd=project)
+    assert found.code == 2
+    told = [(problem["line"], problem["code"]) for problem in found.json["files"][0]["problems"]]
+    assert told == sorted(told, key=lambda place: place[0])
+    misfits = [place for place in told if place[1] in ("HF0140", "HF0141", "HF0142")]
+    # Nothing of lines 5 and 6: what is missing there follows from an error that is told.
+    assert misfits == [(2, "HF0140"), (4, "HF0142"), (7, "HF0140"), (8, "HF0141")]
+    assert {line for line, code in told if (line, code) not in misfits} == {3, 5, 6, 7, 8}
+
+
 def test_schema_is_json(tmp_path: Path) -> None:
     assert holdfast("schema", cwd=tmp_path).json["$schema"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +82,15 @@ def test_a_whole_life(home: House) -> None:
     assert "holdfast_commits_total" in client.metrics()
 
 
+def test_run_is_start_and_wait(home: House) -> None:
+    view = home.client.run(definition=ECHO, labels={"a": "b"})
+    assert (view.status, view.output, view.labels) == ("COMPLETED", "hello", {"a": "b"})
+    with pytest.raises(TimedOut):
+        home.client.run(definition=LONG, timeout=0.2)
+    for left in home.client.executions(statuses=("RUNNING",)):
+        home.client.cancel(left.id)
+
+
 def test_long_lists_are_read_in_pages(home: House) -> None:
     many = {home.start({"name": "listed", "steps": ["log x"]}) for _ in range(30)}
     found = home.client.executions(workflow="listed", limit=25)
@@ -128,12 +137,21 @@ def test_refusals_come_back_as_what_they_are(home: House) -> None:
         Client(client.address, home.tokens["viewer"]).cancel("f" * 32)
 
 
-def test_waiting_ends_with_its_time(home: House) -> None:
+def test_waiting_ends_with_its_time(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
     id = home.start(LONG)
-    began = time.monotonic()
+    asked: list[float] = []
+    get = home.client._get
+
+    def spy(path: str, type: Any, query: dict[str, str]) -> Any:
+        asked.append(float(query["wait"]))
+        return get(path, type, query)
+
+    monkeypatch.setattr(home.client, "_get", spy)
     with pytest.raises(TimedOut):
         home.client.wait(id, 0.3)
-    assert time.monotonic() - began < 5
+    assert 0 < max(asked) <= 0.3, "no question may be held back for longer than is left"
+    monkeypatch.undo()
+    assert not home.client.show(id).is_ended
     home.client.cancel(id)
 
 

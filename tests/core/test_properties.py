@@ -14,9 +14,10 @@ from holdfast.core.decide import decide
 from holdfast.core.errors import Refused
 from holdfast.core.ledger import residue
 from holdfast.core.model import Effect, Failure, JobStatus, Status
-from holdfast.core.rows import AgendaGone, AgendaRow, JobGone, JobRow, follow_up
+from holdfast.core.rows import AgendaRow, JobRow, transit
+from holdfast.core.rows import Rows as Follows
 from holdfast.core.snapshot import canonical, encode, restore
-from holdfast.core.state import apply, fold, open_state
+from holdfast.core.state import fold, open_state
 from tests.core.scripted import ID, SPECS, Rows, Scripted
 
 steps = st.one_of(
@@ -50,18 +51,15 @@ class Tables:
         self.jobs: dict[int, JobRow] = {}
         self.agenda: dict[str, AgendaRow] = {}
 
-    def write(self, row: Any) -> None:
-        match row:
-            case JobRow():
-                self.jobs[row.job] = row
-            case JobGone():
-                self.jobs.pop(row.job, None)
-            case AgendaRow():
-                self.agenda[row.item] = row
-            case AgendaGone():
-                self.agenda.pop(row.item, None)
-            case _:
-                pass
+    def write(self, rows: Follows) -> None:
+        self.jobs |= {id: row for (_, id), row in rows.jobs.items() if row is not None}
+        self.agenda |= {item: row for (_, item), row in rows.agenda.items() if row is not None}
+        for (_, id), row in rows.jobs.items():
+            if row is None:
+                self.jobs.pop(id, None)
+        for (_, item), due in rows.agenda.items():
+            if due is None:
+                self.agenda.pop(item, None)
 
 
 def play(shape: list[list[Any]], requests: list[Any]) -> tuple[Any, Tables, list[tuple[int, list[e.Event]]]]:
@@ -75,12 +73,9 @@ def play(shape: list[list[Any]], requests: list[Any]) -> tuple[Any, Tables, list
             continue
         assert isinstance(decided, list)
         if decided:
-            state.at = max(state.at, n * 10)
-        for event in decided:
-            apply(state, event)
-            for row in follow_up(state, event):
-                tables.write(row)
-        if decided:
+            follows = Follows()
+            transit(state, n * 10, decided, follows)
+            tables.write(follows)
             history.append((state.at, decided))
     return state, tables, history
 

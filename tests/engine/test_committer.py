@@ -17,7 +17,7 @@ from holdfast.core.errors import (
     UnknownExecution,
 )
 from holdfast.core.model import BlobRef, JobStatus, Status
-from holdfast.core.requests import CancelExecution, ClaimJob, CompleteJob, SendSignal
+from holdfast.core.requests import CancelExecution, ClaimJob, CompleteJob, FireTimer, SendSignal
 from holdfast.engine.items import Publish, spill
 from holdfast.engine.turn import SNAPSHOT_EVERY
 from holdfast.engine.verify import verify
@@ -265,3 +265,28 @@ def test_two_engines_on_one_store_see_each_other(pg_dsn: str) -> None:
     assert state.jobs[2].status is JobStatus.STARTED
     clean(backend.open())
     backend.close()
+
+
+def test_who_sleeps_costs_no_memory_and_wakes_all_the_same(store: Store) -> None:
+    hand = Hand(store, slots=4)
+    hand.turn([hand.start(1, {"name": "nap", "steps": ["sleep 1h", "test.noop"]})])
+    hand.turn([hand.start(2, {"name": "wink", "steps": ["sleep 1s", "test.noop"]})])
+    hand.turn([hand.start(3, THREE)])
+    assert execution_id(1) not in hand.committer.cache
+    assert {execution_id(2), execution_id(3)} <= set(hand.committer.cache)
+    hand.now += 3600 * 1_000_000
+    hand.turn([hand.ask(1, FireTimer(1))])
+    assert [parcel.execution for parcel in hand.parcels()].count(execution_id(1)) == 1
+    assert execution_id(1) in hand.committer.cache
+    clean(store)
+
+
+def test_an_answer_says_whether_work_was_left_in_a_queue(store: Store) -> None:
+    hand = Hand(store)
+    hand.turn([hand.start(1, THREE)])
+    header, _ = hand.answers[-1]
+    assert header.is_queued
+    other = Hand(store, slots=4)
+    other.turn([other.start(2, THREE)])
+    header, _ = other.answers[-1]
+    assert not header.is_queued

@@ -257,6 +257,8 @@ DAMAGES = [
           " WHERE item LIKE 'turn/_')", WAITING, "I-18", "asks for TakeTurn"),
     Damage("agenda: of nothing", DONE, "INSERT INTO agenda SELECT {x}, 'timer/1', max(due), max(request) FROM agenda",
            "I-18", "not in the history"),
+    Damage("beats: of one long ended", DONE, "INSERT INTO beats VALUES ({x}, 1, 1, {x});"
+           f" UPDATE workers SET seen_at = seen_at + {LONG}", "I-36", "heartbeats"),
     table("blobs", "dropped", "DELETE FROM blobs", DONE, "I-36", "not stored"),
     table("blobs", "changed", "UPDATE blobs SET data = {x}", DONE, "I-3", "changed after"),
     Damage("definitions: dropped", DONE, "DELETE FROM definitions WHERE digest IN"
@@ -280,7 +282,25 @@ def test_one_damage_is_one_finding(patient: Patient, damage: Damage) -> None:
     assert damage.words in found.text
 
 
-ON_POSTGRES = {"inner row dropped", "jobs: claim of another attempt", "agenda: timer dropped", "blobs: changed"}
+def test_a_heartbeat_that_an_engine_can_still_sweep_away_is_no_finding(patient: Patient) -> None:
+    patient.sql("INSERT INTO beats VALUES ({x}, 1, 1, {x})", DONE)
+    assert patient.findings() == [], "it has only just ended"
+    patient.sql(f"UPDATE workers SET seen_at = seen_at + {LONG}")
+    patient.sql("INSERT INTO engines SELECT 'e', 'e', seen_at, seen_at, '' FROM workers")
+    assert patient.findings() == [], "the engine has only just come"
+    patient.sql(f"UPDATE engines SET seen_at = seen_at + {LONG}")
+    assert [found.invariant for found in patient.findings()] == ["I-36"]
+    patient.sql("UPDATE beats SET execution = {x}", CLAIMED)
+    assert patient.findings() == [], "an open one may have some"
+
+
+ON_POSTGRES = {
+    "inner row dropped",
+    "beats: of one long ended",
+    "jobs: claim of another attempt",
+    "agenda: timer dropped",
+    "blobs: changed",
+}
 
 
 def test_postgres_is_looked_at_alike(pg_dsn: str) -> None:

@@ -15,14 +15,14 @@ import msgspec
 
 import holdfast.core.decide as decide_module
 import holdfast.core.ledger as ledger_module
+import holdfast.core.rows as rows_module
 import holdfast.engine.engine as engine_module
 import holdfast.engine.rounds as rounds_module
 import holdfast.engine.turn as turn_module
 from holdfast.core import events as e
 from holdfast.core import requests as r
 from holdfast.core.model import Effect, JobSpec, JobStatus, Status
-from holdfast.core.rows import AgendaGone, AgendaRow, JobGone
-from holdfast.core.state import State
+from holdfast.core.state import JOBS, State
 from holdfast.engine.agenda import Agenda
 from holdfast.engine.dispatch import Session, Waiter
 from holdfast.engine.engine import Engine
@@ -46,6 +46,7 @@ class Patch:
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
+        self._entries: list[tuple[dict[Any, Any], Any, Any]] = []
 
     def __call__(self, owner: Any, name: str, value: Any) -> None:
         self._before.append((owner, name, owner.__dict__[name]))
@@ -56,7 +57,15 @@ class Patch:
         real = owner.__dict__[name]
         self(owner, name, lambda *arguments, **named: wrapper(real, *arguments, **named))
 
+    def entry(self, table: dict[Any, Any], key: Any, wrapper: Callable[..., Any]) -> None:
+        """The same for an entry of a table of functions."""
+        real = table[key]
+        self._entries.append((table, key, real))
+        table[key] = lambda *arguments: wrapper(real, *arguments)
+
     def undo(self) -> None:
+        for table, key, value in reversed(self._entries):
+            table[key] = value
         for owner, name, value in reversed(self._before):
             setattr(owner, name, value)
 
@@ -135,8 +144,8 @@ def repeats_everything(patch: Patch) -> None:
 @bug("I-16")
 def takes_lost_for_undelivered(patch: Patch) -> None:
     """A lost attempt is taken never to have reached its worker."""
-    patch.around(
-        decide_module._Transition, "_lose",
+    patch.entry(
+        decide_module._ANSWER, r.LoseJob,
         lambda real, self, request: real(self, msgspec.structs.replace(request, undelivered=True)),
     )  # fmt: skip
 
@@ -192,7 +201,7 @@ def uses_attempt_numbers_twice(patch: Patch) -> None:
         if type(event) is e.JobReleased and state.jobs[event.job].attempt > 0:
             state.jobs[event.job].attempt -= 1
 
-    patch.around(turn_module, "apply", released)
+    patch.around(rows_module, "apply", released)
 
 
 # --- attempts and tokens -------------------------------------------------------------------------------
@@ -221,15 +230,13 @@ def takes_any_token(patch: Patch) -> None:
 def claims_what_is_claimed(patch: Patch) -> None:
     """A job is handed out although somebody has it."""
 
-    def answer(real: Any, self: Any, request: r.Request) -> Any:
-        if type(request) is r.ClaimJob:
-            job = self.state.jobs.get(request.job)
-            if job is not None and job.status is JobStatus.STARTED:
-                self.events.append(e.JobStarted(job.id, job.attempt + 1, request.worker))
-                return self.events
-        return real(self, request)
+    def claim(real: Any, state: State, id: int, worker: str) -> Any:
+        job = state.jobs.get(id)
+        if job is not None and job.status is JobStatus.STARTED:
+            return [e.JobStarted(id, job.attempt + 1, worker)]
+        return real(state, id, worker)
 
-    patch.around(decide_module._Transition, "answer", answer)
+    patch.around(turn_module, "claim", claim)
 
 
 # --- committing ----------------------------------------------------------------------------------------
@@ -289,11 +296,11 @@ def takes_unknown_for_failed(patch: Patch) -> None:
 def ignores_idempotency_keys(patch: Patch) -> None:
     """A start that is repeated makes another execution."""
 
-    def ask(real: Any, self: Turn, index: int, item: Ask) -> Any:
+    def start(real: Any, self: Turn, index: int, item: Ask, request: r.StartExecution) -> Any:
         item.key = ""
-        return real(self, index, item)
+        return real(self, index, item, request)
 
-    patch.around(Turn, "_ask", ask)
+    patch.around(Turn, "_start", start)
 
 
 @bug("I-7")
@@ -305,7 +312,7 @@ def counts_signals_twice(patch: Patch) -> None:
         real(self, request)
         self.state.signal_keys = keys
 
-    patch.around(decide_module._Transition, "_signal", signal)
+    patch.entry(decide_module._ANSWER, r.SendSignal, signal)
 
 
 @bug("I-36")
@@ -332,8 +339,12 @@ def believes_too_early_that_it_is_stored(patch: Patch) -> None:
 
 @bug("I-4")
 def saves_half_a_snapshot(patch: Patch) -> None:
-    """Jobs are not marked as changed."""
-    patch(State, "touch_job", lambda self, job: None)
+    """Jobs that changed since the last one are left out."""
+
+    def half(real: Any, state: State, parts: Any = None) -> Any:
+        return real(state, None if parts is None else {part for part in parts if part & 3 != JOBS})
+
+    patch.around(turn_module, "encode", half)
 
 
 @bug("I-2")
@@ -361,42 +372,37 @@ def lets_time_run_backwards(patch: Patch) -> None:
 
 
 # --- rows that follow ----------------------------------------------------------------------------------
-def _without(kind: type, gone: type) -> Callable[..., Any]:
-    def follow_up(real: Any, state: State, event: e.Event) -> Any:
-        rows = real(state, event)
-        return [row for row in rows if type(row) is not gone] if type(event) is kind else rows
-
-    return follow_up
+def _nothing(real: Any, state: State, event: e.Event, rows: Any) -> None:
+    """Instead of what follows from that event."""
 
 
 @bug("I-18")
 def forgets_a_timer(patch: Patch) -> None:
     """A timer is set, but not put on the agenda."""
-    patch.around(turn_module, "follow_up", _without(e.TimerSet, AgendaRow))
+    patch.entry(rows_module._FOLLOW, e.TimerSet, _nothing)
 
 
 @bug("I-18")
 def keeps_a_timer(patch: Patch) -> None:
     """A timer that fired stays on the agenda."""
-    patch.around(turn_module, "follow_up", _without(e.TimerFired, AgendaGone))
+    patch.entry(rows_module._FOLLOW, e.TimerFired, _nothing)
 
 
 @bug("I-11")
 def keeps_a_job(patch: Patch) -> None:
     """A job that succeeded stays in the queue."""
-    patch.around(turn_module, "follow_up", _without(e.JobSucceeded, JobGone))
+    patch.entry(rows_module._FOLLOW, e.JobSucceeded, _nothing)
 
 
 @bug("I-18")
 def fires_early(patch: Patch) -> None:
     """Timers fire half a second before they are due."""
 
-    def answer(real: Any, self: Any, request: r.Request) -> Any:
-        if type(request) is r.FireTimer:
-            self.now += 500_000
+    def fire(real: Any, self: Any, request: r.FireTimer) -> Any:
+        self.now += 500_000
         return real(self, request)
 
-    patch.around(decide_module._Transition, "answer", answer)
+    patch.entry(decide_module._ANSWER, r.FireTimer, fire)
     patch.around(Agenda, "take", lambda real, self, now, limit=256: real(self, now + 500_000, limit))
 
 

@@ -184,6 +184,9 @@ class MemoryQueries:
         rows = self._tables.workers.values()
         return sorted(row.name for row in rows if row.state == "offline" and row.seen_at < before)
 
+    def expired_tokens(self, before: int) -> list[str]:
+        return []
+
     def stopping(self) -> list[str]:
         return [id for id, header in self._tables.headers.items() if header.status in _STOPPING]
 

@@ -52,6 +52,8 @@ class Plan(NamedTuple):
     cache_size: int
     snapshot_every: int
     fuel: int
+    #: µs of idleness after which engines forget an execution
+    sleep: int
     starts: tuple[Wanted, ...]
     events: tuple[Event, ...]
 
@@ -87,6 +89,7 @@ def draw(seed: int, only: tuple[int, ...] | None = None) -> Plan:
         (1, 1000)[random() < 0.85],
         (24, 150)[random() < 0.8],
         (6, 1000)[random() < 0.5],
+        (100 * MS, 5 * SECOND)[random() < 0.6],
         starts,
         tuple(event for event in events if only is None or event.number in only),
     )

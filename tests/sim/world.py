@@ -83,6 +83,7 @@ class World:
         self.hosts = [Host(self, n) for n in range(plan.engines)]
         turn_module.SNAPSHOT_EVERY = plan.snapshot_every
         turn_module.TIMEOUT_GRACE = SECOND
+        turn_module.SLEEP = plan.sleep
         interpret_module.FUEL = plan.fuel
         interpret_module.QUANTUM = max(1, plan.fuel // 10)
 

@@ -102,9 +102,17 @@ def test_rows_of_one_kind_replace_each_other_by_key(store: Store) -> None:
         assert [e.seen_at for e in q.engines()] == [2]
         assert q.meta("k") == b"2"
         assert [t.is_revoked for t in q.tokens()] == [True]
-    put(store, Batch(engines_gone=["e1", "e2"]))
+    put(store, Batch(engines_gone=["e1", "e2"], tokens_gone=["t", "never"]))
     with store.reading() as q:
-        assert q.engines() == []
+        assert q.engines() == q.tokens() == []
+
+
+def test_expired_tokens_are_told_from_the_others(store: Store) -> None:
+    given = [TokenRow(f"t{at}", b"h", "default", "n", "viewer", 1, at) for at in (0, 7, 8, 9)]
+    put(store, Batch(tokens=given))
+    with store.reading() as q:
+        assert q.expired_tokens(9) == ["t7", "t8"]
+        assert q.expired_tokens(9, 1) == ["t7"]
 
 
 def test_a_worker_without_queues_has_none(store: Store) -> None:

@@ -51,6 +51,16 @@ def test_headers_come_newest_first_in_pages_that_neither_skip_nor_repeat(store: 
         assert [h.id for h in q.headers("other")] == [an_id(102), an_id(101), an_id(100)]
 
 
+def test_headers_of_many_at_once(store: Store) -> None:
+    ids = [an_id(n) for n in range(450)]
+    start(store, *ids[:-1])
+    with store.reading() as q:
+        found = q.headers_of(ids)
+        assert found[ids[7]] == q.header("default", ids[7])
+        assert set(found) == set(ids[:-1])
+        assert q.headers_of([]) == {}
+
+
 def test_headers_by_status_and_workflow(store: Store) -> None:
     put(store, Batch(headers=[
         header(A, status=Status.COMPLETED), header(B, workflow="other"), header(C, status=Status.FAILED_SAFE),

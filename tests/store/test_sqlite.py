@@ -217,8 +217,14 @@ def test_a_disk_that_is_mounted_read_only(small_disk: SmallDisk) -> None:
     small_disk.make_read_only()
     with pytest.raises(StoreReadOnly):
         SqliteStore(small_disk.path / "h.db")
-    with pytest.raises(StoreUnavailable, match="cannot be made"):
+    with pytest.raises(StoreReadOnly, match=r"the folder for .*h\.db cannot be made: Read-only file system"):
         SqliteStore(small_disk.path / "new" / "h.db")
+
+
+def test_a_folder_that_cannot_be_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailable, match="cannot be made: Not a directory"):
+        SqliteStore(tmp_path / "file" / "new" / "h.db")
 
 
 def test_a_file_that_turns_read_only_under_an_open_store(small_disk: SmallDisk) -> None:

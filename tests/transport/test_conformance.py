@@ -236,11 +236,9 @@ async def test_a_waiting_poll_wakes_when_there_is_work(wire: Wire) -> None:
         poll = asyncio.create_task(hand.exchange(wait=25))
         await asyncio.sleep(0.2)
         assert not poll.done()
-        began = asyncio.get_running_loop().time()
         id = await asyncio.to_thread(wire.start)
-        answer = await poll
+        answer = await asyncio.wait_for(poll, 20)  # less than it may wait
         assert [parcel.execution for parcel in answer.jobs] == [id]
-        assert asyncio.get_running_loop().time() - began < 10
         await hand.exchange(done(answer.jobs[0]))
 
 

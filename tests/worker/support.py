@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
 from holdfast.blocks import Context, Registry
-from holdfast.core.errors import ServerUnreachable, UnknownWorker
+from holdfast.core.errors import Refused, ServerUnreachable, UnknownWorker
 from holdfast.transport.messages import Answer, CancelNotice, Exchange, Hello, Outcome, Parcel, Welcome
 from holdfast.worker.runner import Key, Runner, key_of
 
@@ -33,7 +34,7 @@ class Bench:
         return future
 
     async def run(self, given: Parcel) -> Outcome:
-        return await asyncio.wait_for(self.start(given), 15)
+        return await in_time(self.start(given))
 
     def _done(self, given: Parcel, outcome: Outcome, size: int) -> None:
         self._waiting.pop(key_of(given)).set_result(outcome)
@@ -41,6 +42,13 @@ class Bench:
     def _heard(self, given: Parcel, context: Context, is_beat: bool) -> None:
         if is_beat:
             self.beats.append(context.beaten)
+
+
+async def in_time(future: asyncio.Future[Outcome]) -> Outcome:
+    """What comes of it; not to come at all is a failure, too."""
+    await asyncio.wait({future}, timeout=15)
+    assert future.done(), "it has not ended"
+    return future.result()
 
 
 @asynccontextmanager
@@ -124,11 +132,13 @@ class FakeLink:
 
 
 class Nowhere(FakeLink):
-    """No engine answers: each try fails at once, or hangs."""
+    """No engine answers: each try fails at once, or hangs for ever."""
 
     def __init__(self, hangs: bool = False) -> None:
         super().__init__()
         self.hangs = hangs
+        #: whether a try that hung was called off
+        self.was_interrupted = False
 
     async def hello(self, hello: Hello) -> Welcome:
         self.hellos.append(hello)
@@ -140,8 +150,34 @@ class Nowhere(FakeLink):
 
     async def _fail(self) -> NoReturn:
         if self.hangs:
-            await asyncio.sleep(60)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.was_interrupted = True
+                raise
         raise ServerUnreachable("no engine answers")
+
+
+class Pauses:
+    """Stands in for the worker's pause between two tries: the first `short` are over at once, the next never is."""
+
+    def __init__(self, short: int) -> None:
+        self._left = short
+        #: in the pause that does not end by itself
+        self.is_reached = threading.Event()
+        self.was_interrupted = False
+
+    async def __call__(self, tries: int, error: Refused) -> None:
+        self._left -= 1
+        if self._left >= 0:
+            await asyncio.sleep(0)
+            return
+        self.is_reached.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.was_interrupted = True
+            raise
 
 
 def unreachable(times: int, when: Callable[[Exchange], bool] = lambda exchange: True) -> Callable[[Exchange], None]:

@@ -30,12 +30,13 @@ from holdfast.core.errors import (
 )
 from holdfast.engine.items import Reply as Callback
 from holdfast.engine.service import Service
+from holdfast.store.records import Header
 from holdfast.transport.refusals import ErrorBody, ErrorDetail, body_of
 
 from .auth import COOKIE, Auth, Role
 from .routes import JSON, MSGPACK, YAML, Call, Reply, Route, Router, Stream
 from .strict import convert, invalid, no_extension, read_json, read_query
-from .waiting import Waiting
+from .waiting import Looks, Waiting
 
 log = logging.getLogger("holdfast.api")
 
@@ -80,6 +81,7 @@ class App:
         self.auth = auth
         self.router = router
         self.waiting = Waiting()
+        self.looks = Looks(lambda ids: self.threaded(self._headers, ids))
         self.started_at = time.monotonic()
         #: answers by status, for the metrics
         self.answered: Counter[int] = Counter()
@@ -127,6 +129,10 @@ class App:
             self.waiting.loop.run_in_executor(self._pool, work)
 
         return await self.waiting.commit(ask_in_thread)
+
+    def _headers(self, ids: list[str]) -> dict[str, Header]:
+        with self.service.store.reading() as queries:
+            return queries.headers_of(ids)
 
     def encode(self, value: Any) -> bytes:
         return _encode(value)

@@ -114,7 +114,7 @@ class StreamQuery(_Strict):
     after: Cursor = 0
 
 
-class ShowQuery(_Strict):
+class WaitQuery(_Strict):
     #: seconds to wait for the end before answering
     wait: Seconds = 0
 

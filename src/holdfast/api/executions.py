@@ -22,9 +22,11 @@ from holdfast.core.errors import (
 from holdfast.core.ids import is_id
 from holdfast.core.model import Status
 from holdfast.core.views import ExecutionView, WhyView
+from holdfast.engine.engine import new_execution_id
 from holdfast.engine.items import Reply as Callback
 from holdfast.engine.wishes import Existing
 from holdfast.language import load_workflow
+from holdfast.store.records import Header
 
 from . import streams
 from .auth import Role
@@ -38,12 +40,13 @@ from .bodies import (
     LogPage,
     LogsQuery,
     ReasonQuery,
-    ShowQuery,
     SignalBody,
     StartBody,
     StreamQuery,
+    WaitQuery,
 )
 from .routes import API, SSE, Call, Nothing, Reply, Stream, Table
+from .waiting import Listener
 
 routes = Table("executions")
 _ONE = f"{API}/executions/{{id}}"
@@ -53,12 +56,14 @@ _WRITING = (StoreFull, StoreReadOnly)
 
 # --- starting and listing --------------------------------------------------------------------------
 @routes.add(
-    "POST", f"{API}/executions", role=Role.OPERATOR, body=StartBody, answer=ExecutionView, status=201,
+    "POST", f"{API}/executions", role=Role.OPERATOR, query=WaitQuery, body=StartBody, answer=ExecutionView, status=201,
     also={200: "The execution that the same key started before"},
     refusals=(UnknownWorkflow, InvalidDefinition, KeyReused, DuplicateExecution, *_WRITING),
 )  # fmt: skip
-async def start(call: Call[Nothing, StartBody]) -> Reply:
-    """Start an execution of a published workflow, or with an inline definition (role author)."""
+async def start(call: Call[WaitQuery, StartBody]) -> Reply:
+    """Start an execution of a published workflow, or with an inline definition (role author).
+
+    `wait` holds the answer back until it has ended."""
     body = call.body
     given = call.header(b"idempotency-key")
     if given and body.key and given != body.key:
@@ -72,27 +77,63 @@ async def start(call: Call[Nothing, StartBody]) -> Reply:
     if is_inline:
         assert call.caller is not None
         call.caller.need(Role.AUTHOR, "an inline definition")
+    id = body.id or new_execution_id()
 
     def ask(reply: Callback) -> None:
         definition = load_workflow(body.source, "source")[0] if body.source else body.definition
         call.service.submit_start(
             call.actor, workflow=body.workflow, definition=definition, input=body.input, key=key,
-            labels=body.labels, id=body.id, reply=reply,
+            labels=body.labels, id=id, reply=reply,
         )  # fmt: skip
 
-    if is_inline or len(call.raw) > 16 * 1024:
-        # Compiling takes long enough to be noticed by others.
-        answer = await call.app.commit_from_thread(ask)
+    async def submit() -> Header | Existing:
+        if is_inline or len(call.raw) > 16 * 1024:
+            # Compiling takes long enough to be noticed by others.
+            answer: Header | Existing = await call.app.commit_from_thread(ask)
+        else:
+            answer = await call.app.waiting.commit(ask)
+        return answer
+
+    if not call.query.wait:
+        answer = await submit()
     else:
-        answer = await call.app.waiting.commit(ask)
-    data, id = await call.app.threaded(_started, call, answer)
-    status = 200 if isinstance(answer, Existing) else 201
-    return Reply(status=status, data=data, headers={"location": f"{API}/executions/{id}"})
+        # Listened to before it begins: no end can be missed.
+        with call.app.waiting.listen(call.service.engine, id, for_end=True) as listener:
+            answer = await submit()
+            if isinstance(answer, Header) and not answer.status.is_ended:
+                answer = await _end(call, listener, id) or answer
+    status = 201
+    if isinstance(answer, Existing):
+        status, id = 200, answer.execution
+        view = await (_ended(call, id) if call.query.wait else call.app.threaded(_show, call, id))
+    else:
+        view = call.service.known(answer) or await call.app.threaded(call.service.started, call.actor, answer)
+    return Reply(view, status=status, headers={"location": f"{API}/executions/{id}"})
 
 
-def _started(call: Call[Any, Any], answer: Any) -> tuple[bytes, str]:
-    view = call.service.started(call.actor, answer)
-    return call.app.encode(view), view.id
+async def _ended(call: Call[WaitQuery, Any], id: str) -> ExecutionView:
+    """The execution once it has ended, or as it is when the time is over."""
+    with call.app.waiting.listen(call.service.engine, id, for_end=True) as listener:
+        header = await call.app.looks.header(id)
+        if header is None or header.tenant != call.actor.tenant:
+            raise UnknownExecution(f"no execution {id}; `holdfast ps` lists them")
+        if not header.status.is_ended:
+            header = await _end(call, listener, id)
+    view = call.service.known(header) if header is not None else None
+    return view or await call.app.threaded(_show, call, id)
+
+
+async def _end(call: Call[WaitQuery, Any], listener: Listener, id: str) -> Header | None:
+    """Its header once it has ended; nothing if that does not happen in time."""
+    loop = call.app.waiting.loop
+    until = loop.time() + call.query.wait
+    pause = streams.LOOK_AGAIN if call.service.store.is_shared else call.query.wait
+    while (left := until - loop.time()) > 0 and not listener.is_closing:
+        await listener.wait(min(left, pause))
+        header = listener.header or await call.app.looks.header(id)
+        if header is not None and header.status.is_ended:
+            return header
+    return None
 
 
 @routes.add("GET", f"{API}/executions", role=Role.VIEWER, query=ListQuery, answer=ExecutionPage)
@@ -118,22 +159,13 @@ def _status(name: str) -> Status:
 
 
 # --- looking ---------------------------------------------------------------------------------------
-@routes.add("GET", _ONE, role=Role.VIEWER, query=ShowQuery, answer=ExecutionView, refusals=_UNKNOWN)
-async def show(call: Call[ShowQuery, None]) -> Reply:
+@routes.add("GET", _ONE, role=Role.VIEWER, query=WaitQuery, answer=ExecutionView, refusals=_UNKNOWN)
+async def show(call: Call[WaitQuery, None]) -> Reply:
     """One execution; `wait` holds the answer back until it has ended."""
-    view = await call.app.threaded(_show, call, "")
-    if call.query.wait and not view.is_ended:
-        loop = call.app.waiting.loop
-        until = loop.time() + call.query.wait
-        pause = streams.LOOK_AGAIN if call.service.store.is_shared else call.query.wait
-        with call.app.waiting.listen(call.service.engine, view.id, for_end=True) as listener:
-            while True:
-                view = await call.app.threaded(_show, call, view.id)
-                left = until - loop.time()
-                if view.is_ended or left <= 0 or listener.is_closing:
-                    break
-                await listener.wait(min(left, pause))
-    return Reply(view)
+    id = call.path["id"].lower()
+    if not call.query.wait:
+        return Reply(await call.app.threaded(_show, call, id))
+    return Reply(await _ended(call, id if is_id(id) else await call.app.threaded(_id, call)))
 
 
 def _show(call: Call[Any, Any], id: str) -> ExecutionView:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -97,6 +97,40 @@ class Waiting:
         self._lets_go.discard(let_go)
 
 
+class Looks:
+    """Whoever waits for executions that another engine may move has to look now and then. They look together:
+    one question to the store for all that came while the one before was under way."""
+
+    def __init__(self, read: Callable[[list[str]], Awaitable[dict[str, Header]]]) -> None:
+        self._read = read
+        self._asked: dict[str, list[asyncio.Future[Header | None]]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def header(self, id: str) -> Header | None:
+        future: asyncio.Future[Header | None] = asyncio.get_running_loop().create_future()
+        self._asked.setdefault(id, []).append(future)
+        if self._task is None:
+            self._task = asyncio.create_task(self._look())
+        return await future
+
+    async def _look(self) -> None:
+        try:
+            while self._asked:
+                asked, self._asked = self._asked, {}
+                try:
+                    found = await self._read(list(asked))
+                except Exception as error:
+                    for future in (future for futures in asked.values() for future in futures if not future.done()):
+                        future.set_exception(error)
+                    continue
+                for id, futures in asked.items():
+                    for future in futures:
+                        if not future.done():
+                            future.set_result(found.get(id))
+        finally:
+            self._task = None
+
+
 class Listener:
     """Hears when an execution may have moved. Begin to listen, then look: nothing is missed between."""
 
@@ -105,6 +139,8 @@ class Listener:
         self._engine = engine
         self._id = id
         self._for_end = for_end
+        #: the newest one heard of; None where another engine may have moved it
+        self.header: Header | None = None
         self._moved = asyncio.Event()
         self._is_called = False
 
@@ -123,6 +159,7 @@ class Listener:
     def _heard(self, header: Header | None) -> None:
         if self._for_end and header is not None and not header.status.is_ended:
             return
+        self.header = header
         if not self._is_called:
             self._is_called = True
             self._waiting.call(self._wake)

@@ -55,15 +55,23 @@ def check_command(files: tuple[str, ...], modules: tuple[str, ...], output: str)
 def _problems(file: str, modules: Sequence[str]) -> list[Problem]:
     from pathlib import Path
 
-    from holdfast.language import load_workflow
+    from holdfast.language import examine
 
     try:
-        _, program, warnings = load_workflow(read_text(file), file)
+        program, problems = examine(read_text(file), file)
     except InvalidDefinition as invalid:
         return [*invalid.problems]
     except Refused as refused:
         return [Problem(refused.code, refused.message, file=file)]
-    return [*warnings, *_misfits(program, modules_of(modules, Path(file)), file)]
+    misfits = _misfits(program, modules_of(modules, Path(file)), file)
+    # An expression that cannot be read leaves no value, a misspelt key no input: what merely follows from an error
+    # of the step itself is not told. A parameter that stands there under a wrong name is wrong in any case.
+    errors = [problem.path for problem in problems if not problem.warning]
+    broken = [step.path for step in program.steps
+              if step.spec >= 0 and any(path.startswith(step.path) for path in errors)]  # fmt: skip
+    told = [misfit for misfit in misfits
+            if misfit.code == "HF0140" or not any(misfit.path.startswith(path) for path in broken)]  # fmt: skip
+    return sorted([*problems, *told], key=lambda problem: (problem.line, problem.column))
 
 
 def _misfits(program: Any, modules: Sequence[str], file: str) -> list[Problem]:

@@ -91,7 +91,8 @@ class LocalVerbs:
     def _moments(self, id: str) -> Iterator[None]:
         """At once, and then whenever something may have happened."""
         if self.has_engine:
-            yield from self.service.follow(id)
+            for _ in self.service.follow(id):
+                yield
             return
         while True:
             yield

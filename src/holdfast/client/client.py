@@ -77,7 +77,9 @@ class Client:
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        wait: float = 0,
     ) -> ExecutionView:
+        """`wait`: seconds (at most 30) that the server may hold the answer back until it has ended."""
         # The id is made here: a request whose answer was lost can be repeated and starts nothing twice.
         chosen = id or make_id(time.time_ns() // 1_000_000, os.urandom(10))
         fields = {
@@ -85,14 +87,36 @@ class Client:
             "labels": labels or {}, "id": chosen,
         }  # fmt: skip
         body = msgspec.json.encode({name: value for name, value in fields.items() if value or name == "input"})
+        path = f"{V1}/executions" + (f"?wait={wait:.3f}" if wait else "")
         try:
-            _, data = self._line.ask("POST", f"{V1}/executions", body, is_repeatable=False)
+            _, data = self._line.ask("POST", path, body, is_repeatable=False)
         except ServerUnreachable:
             try:
-                _, data = self._line.ask("POST", f"{V1}/executions", body)
+                _, data = self._line.ask("POST", path, body)
             except DuplicateExecution:
                 return self.show(chosen)
         return _decode(data, ExecutionView)
+
+    def run(
+        self,
+        *,
+        workflow: str = "",
+        definition: Mapping[str, Any] | None = None,
+        source: str = "",
+        input: Any = None,
+        labels: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> ExecutionView:
+        """Start and wait until it has ended: one question, unless it takes long."""
+        began = time.monotonic()
+        wait = LONG_WAIT if timeout is None else max(0.0, min(LONG_WAIT, timeout))
+        view = self.start(
+            workflow=workflow, definition=definition, source=source, input=input, labels=labels, wait=wait
+        )  # fmt: skip
+        if view.is_ended:
+            return view
+        left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
+        return self.wait(view.id, left)
 
     def show(self, id: str) -> ExecutionView:
         return self._get(f"/executions/{_part(id)}", ExecutionView)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 from hashlib import blake2b
+from struct import Struct
 from typing import Any
 
 import msgspec
@@ -17,8 +18,10 @@ from .ledger import Entry
 from .model import BlobRef
 from .requests import Due
 from .state import Job, State
+from .views import Summary
 
 _BLOB = 1
+_place = Struct(">Qq").pack
 
 
 def _to_ext(value: Any) -> Any:
@@ -41,6 +44,7 @@ _head = msgspec.msgpack.Decoder(State, ext_hook=_from_ext)
 _lanes = msgspec.msgpack.Decoder(list[Lane], ext_hook=_from_ext)
 _jobs = msgspec.msgpack.Decoder(list[Job], ext_hook=_from_ext)
 _entries = msgspec.msgpack.Decoder(list[Entry], ext_hook=_from_ext)
+_summary = msgspec.msgpack.Decoder(Summary, ext_hook=_from_ext)
 
 pack = _encoder.encode
 unpack = _any.decode
@@ -50,13 +54,12 @@ unpack_head = _head.decode
 unpack_lanes = _lanes.decode
 unpack_jobs = _jobs.decode
 unpack_entries = _entries.decode
+unpack_summary = _summary.decode
 
 
 def chain(previous: bytes, seq: int, at: int, body: bytes) -> bytes:
     """Digest of a history row: it commits to everything before it."""
-    return blake2b(
-        previous + seq.to_bytes(8, "big") + at.to_bytes(8, "big", signed=True) + body, digest_size=16
-    ).digest()
+    return blake2b(previous + _place(seq, at) + body, digest_size=16).digest()
 
 
 def plain(value: Any) -> Any:

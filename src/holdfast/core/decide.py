@@ -8,7 +8,8 @@ caller may not do is raised as `Refused`; what it needs to know first is returne
 from __future__ import annotations
 
 import traceback
-from typing import Any, assert_never
+from collections.abc import Callable
+from typing import Any, assert_never, get_args
 
 from . import events as e
 from . import ledger as ledgers
@@ -42,11 +43,21 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
             return _start(state, request, now, reads)
         if state.version == 0:
             raise UnknownExecution(f"no execution {state.id}")
-        return _Transition(state, now, reads).answer(request)
+        transition = _Transition(state, now, reads)
+        _ANSWER[type(request)](transition, request)
+        return transition.events
     except p.Missing as missing:
         return p.Need(missing.keys)
     except p.TooLong as error:
         raise PayloadTooLarge(str(error)) from None
+
+
+def claim(state: State, id: int, worker: str) -> list[e.Event]:
+    """What `ClaimJob` means. Nothing where somebody was faster or the execution was stopped: not an error."""
+    job = state.jobs.get(id)
+    if job is not None and job.status is JobStatus.SENT and state.status in MOVING:
+        return [e.JobStarted(id, job.attempt + 1, worker)]
+    return []
 
 
 def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> list[e.Event]:
@@ -115,6 +126,8 @@ def _invalid(problems: list[Problem]) -> Failure:
 class _Transition:
     """One request's events in the making."""
 
+    __slots__ = ("events", "is_turn_open", "next_job", "next_timer", "now", "reads", "state")
+
     def __init__(self, state: State, now: int, reads: p.Reads) -> None:
         self.state = state
         self.now = now
@@ -124,44 +137,29 @@ class _Transition:
         self.next_timer = state.next_timer
         self.is_turn_open = state.is_turn_open
 
-    def answer(self, request: r.Request) -> list[e.Event]:
-        match request:
-            case r.CompleteJob():
-                self._complete(request)
-            case r.ClaimJob(job=id, worker=worker):
-                job = self.state.jobs.get(id)
-                # Anything else than SENT: somebody was faster, or the execution was stopped. Not an error.
-                if job is not None and job.status is JobStatus.SENT and self.state.status in MOVING:
-                    self.events.append(e.JobStarted(id, job.attempt + 1, worker))
-            case r.FailJob():
-                self._fail(request)
-            case r.LoseJob():
-                self._lose(request)
-            case r.FireTimer(timer=id):
-                timer = self.state.timers.get(id)
-                if timer is not None and timer.due <= self.now and self.state.status in MOVING:
-                    self.events.append(e.TimerFired(id))
-                    self.advance(p.TimerEnded(timer.lane, id))
-            case r.ReleaseJob(job=id, attempt=attempt):
-                job = self.state.jobs.get(id)
-                if job and job.status is JobStatus.RESCHEDULED and job.attempt == attempt and job.due <= self.now:
-                    self.events.append(e.JobReleased(id))
-            case r.TakeTurn(turn=turn):
-                if self.state.is_turn_open and self.state.turn == turn and self.state.status in MOVING:
-                    self.events.append(e.TurnTaken(turn, is_open=False))
-                    self.is_turn_open = False
-                    self.advance(p.TurnGranted())
-            case r.SendSignal():
-                self._signal(request)
-            case r.CancelExecution():
-                self._cancel(request)
-            case r.StartExecution():
-                raise AssertionError("starting is decided without a state")
-            case _:
-                assert_never(request)
-        return self.events
+    # --- timers, turns -----------------------------------------------------------------------------
+    def _fire(self, request: r.FireTimer) -> None:
+        timer = self.state.timers.get(request.timer)
+        if timer is not None and timer.due <= self.now and self.state.status in MOVING:
+            self.events.append(e.TimerFired(timer.id))
+            self.advance(p.TimerEnded(timer.lane, timer.id))
+
+    def _take_turn(self, request: r.TakeTurn) -> None:
+        if self.state.is_turn_open and self.state.turn == request.turn and self.state.status in MOVING:
+            self.events.append(e.TurnTaken(request.turn, is_open=False))
+            self.is_turn_open = False
+            self.advance(p.TurnGranted())
 
     # --- jobs --------------------------------------------------------------------------------------
+    def _claim(self, request: r.ClaimJob) -> None:
+        self.events += claim(self.state, request.job, request.worker)
+
+    def _release(self, request: r.ReleaseJob) -> None:
+        job = self.state.jobs.get(request.job)
+        is_waiting = job is not None and job.status is JobStatus.RESCHEDULED and job.attempt == request.attempt
+        if job is not None and is_waiting and job.due <= self.now:
+            self.events.append(e.JobReleased(job.id))
+
     def _complete(self, request: r.CompleteJob) -> None:
         job = self._current(request.job, request.attempt)
         if job is None:
@@ -302,19 +300,20 @@ class _Transition:
             text = "".join(traceback.format_exception(bug))[-2000:]
             commands = [p.Fail(Failure("program-error", f"{type(bug).__name__}: {bug}", traceback=text))]
         for command in commands:
-            self._obey(command)
-
-    def _obey(self, command: p.Command) -> None:
-        match command:
-            case p.Advance(lane=lane, ops=ops, logs=logs):
-                self.events.append(e.LaneAdvanced(lane, ops, logs))
-            case p.ScheduleJob():
+            if isinstance(command, p.Advance):
+                self.events.append(e.LaneAdvanced(command.lane, command.ops, command.logs))
+            elif isinstance(command, p.ScheduleJob):
                 self.events.append(
                     e.JobScheduled(
                         self.next_job, command.lane, command.step, command.spec, command.input, command.visit
                     )
                 )
                 self.next_job += 1
+            else:
+                self._obey(command)
+
+    def _obey(self, command: p.SetTimer | p.TakeAnotherTurn | p.Complete | p.Fail) -> None:
+        match command:
             case p.SetTimer(lane=lane, due=due):
                 self.events.append(e.TimerSet(self.next_timer, lane, max(due, self.now)))
                 self.next_timer += 1
@@ -407,3 +406,17 @@ class _Transition:
         except Refused:
             return str(step)
         return program.label(step) if program else str(step)
+
+
+_ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
+    r.CompleteJob: _Transition._complete,
+    r.ClaimJob: _Transition._claim,
+    r.FailJob: _Transition._fail,
+    r.LoseJob: _Transition._lose,
+    r.FireTimer: _Transition._fire,
+    r.ReleaseJob: _Transition._release,
+    r.TakeTurn: _Transition._take_turn,
+    r.SendSignal: _Transition._signal,
+    r.CancelExecution: _Transition._cancel,
+}
+assert {*_ANSWER, r.StartExecution} == set(get_args(r.Request)), "every request has its answer"

@@ -6,13 +6,16 @@ few characters. Making an id needs a clock and chance, so whoever asks for the e
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def make_id(milliseconds: int, chance: bytes) -> str:
     return chance[:10].hex() + (milliseconds & 0xFFFFFFFFFFFF).to_bytes(6, "big").hex()
 
 
+@lru_cache(maxsize=4096)
 def to_key(id: str) -> bytes:
-    """The stored form."""
+    """The stored form; asked for several times per commit."""
     raw = bytes.fromhex(id)
     return raw[10:] + raw[:10]
 
@@ -22,7 +25,7 @@ def from_key(key: bytes) -> str:
 
 
 def is_id(text: str) -> bool:
-    return len(text) == 32 and all(c in "0123456789abcdef" for c in text)
+    return len(text) == 32 and not text.strip("0123456789abcdef")
 
 
 def short(id: str) -> str:

@@ -7,7 +7,6 @@ out what should happen; only `change` here makes it so, live and on rebuild alik
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from .model import Wait
 ROOT_LANE = 1
 
 
-class Frame(msgspec.Struct, array_like=True):
+class Frame(msgspec.Struct, array_like=True, gc=False):
     #: index of the step whose body is walked; -1 is the workflow itself
     scope: int
     #: which body of that step (a parallel step has one per branch)
@@ -27,7 +26,7 @@ class Frame(msgspec.Struct, array_like=True):
     variables: dict[str, Any] = {}
 
 
-class Lane(msgspec.Struct, array_like=True):
+class Lane(msgspec.Struct, array_like=True, gc=False):
     id: int
     #: 0 for the root lane
     parent: int = 0
@@ -49,7 +48,9 @@ class Lane(msgspec.Struct, array_like=True):
     signal: str = ""
 
 
-class Op(IntEnum):
+class Op:
+    """Codes of ops. Plain numbers, because they are what is stored and there are several per step."""
+
     MOVE = 1  #: (position) in the innermost frame
     SET = 2  #: (name, value) variable in the innermost frame that has it, else in the innermost
     OUTPUT = 3  #: (value)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 # --- what happened ---------------------------------------------------------------------------------
-class Begun(msgspec.Struct, frozen=True):
+class Begun(msgspec.Struct, frozen=True, gc=False):
     """First step to be entered."""
 
 
-class JobEnded(msgspec.Struct, frozen=True):
+class JobEnded(msgspec.Struct, frozen=True, gc=False):
     """A job of the lane has a result, or failed for good (`failure` is set)."""
 
     lane: int
@@ -32,17 +32,17 @@ class JobEnded(msgspec.Struct, frozen=True):
     failure: Failure | None = None
 
 
-class TimerEnded(msgspec.Struct, frozen=True):
+class TimerEnded(msgspec.Struct, frozen=True, gc=False):
     lane: int
     timer: int
 
 
-class SignalArrived(msgspec.Struct, frozen=True):
+class SignalArrived(msgspec.Struct, frozen=True, gc=False):
     name: str
     value: Any = None
 
 
-class TurnGranted(msgspec.Struct, frozen=True):
+class TurnGranted(msgspec.Struct, frozen=True, gc=False):
     """More fuel: lanes that wait for a turn go on."""
 
 
@@ -50,7 +50,7 @@ Cause: TypeAlias = Begun | JobEnded | TimerEnded | SignalArrived | TurnGranted
 
 
 # --- what the workflow wants -----------------------------------------------------------------------
-class Advance(msgspec.Struct, frozen=True):
+class Advance(msgspec.Struct, frozen=True, gc=False):
     """Change one lane by `ops` (see `core.lanes`); new lanes are made by the op SPAWN of their parent."""
 
     lane: int
@@ -58,7 +58,7 @@ class Advance(msgspec.Struct, frozen=True):
     logs: tuple[LogLine, ...] = ()
 
 
-class ScheduleJob(msgspec.Struct, frozen=True):
+class ScheduleJob(msgspec.Struct, frozen=True, gc=False):
     lane: int
     step: int
     #: index into the specs that `pin` returned
@@ -67,21 +67,21 @@ class ScheduleJob(msgspec.Struct, frozen=True):
     visit: int = 1
 
 
-class SetTimer(msgspec.Struct, frozen=True):
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
     lane: int
     #: absolute, µs UTC
     due: int
 
 
-class TakeAnotherTurn(msgspec.Struct, frozen=True):
+class TakeAnotherTurn(msgspec.Struct, frozen=True, gc=False):
     """Out of fuel."""
 
 
-class Complete(msgspec.Struct, frozen=True):
+class Complete(msgspec.Struct, frozen=True, gc=False):
     output: Any = None
 
 
-class Fail(msgspec.Struct, frozen=True):
+class Fail(msgspec.Struct, frozen=True, gc=False):
     failure: Failure
     step: str = ""
 

@@ -1,19 +1,20 @@
 """Rows that follow from events: the queue, the agenda and the log, written in the same commit.
 
-`follow_up` is pure and looks at one event and the state after it. Nothing else creates work, so what the
-tables hold can always be derived from the histories; `verify` does exactly that.
+What follows from an event depends on it and on the state after it, on nothing else. Nothing else creates
+work, so what the tables hold can always be derived from the histories; `verify` does exactly that.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from . import events as e
 from . import requests as r
 from .model import LogLine
-from .state import State
+from .state import State, apply
 
 
 class JobRow(msgspec.Struct, array_like=True, gc=False):
@@ -31,24 +32,12 @@ class JobRow(msgspec.Struct, array_like=True, gc=False):
     timeout: int = 0
 
 
-class JobGone(msgspec.Struct, array_like=True, gc=False):
-    """Deleted in the same commit as its result: a crash between the two would run the job twice."""
-
-    execution: str
-    job: int
-
-
 class AgendaRow(msgspec.Struct, array_like=True, gc=False):
     execution: str
     #: unique within the execution, derived from what it is about
     item: str
     due: int
     request: r.Due
-
-
-class AgendaGone(msgspec.Struct, array_like=True, gc=False):
-    execution: str
-    item: str
 
 
 class LogRow(msgspec.Struct, array_like=True, gc=False):
@@ -59,7 +48,27 @@ class LogRow(msgspec.Struct, array_like=True, gc=False):
     line: LogLine
 
 
-Row: TypeAlias = JobRow | JobGone | AgendaRow | AgendaGone | LogRow
+class Rows:
+    """What the tables have to hold after some events. The last word about a row counts; `None`: it is gone."""
+
+    __slots__ = ("agenda", "jobs", "logs")
+
+    def __init__(self) -> None:
+        #: A job's row goes in the same commit as its result: a crash between the two would run the job twice.
+        self.jobs: dict[tuple[str, int], JobRow | None] = {}
+        self.agenda: dict[tuple[str, str], AgendaRow | None] = {}
+        self.logs: list[LogRow] = []
+
+
+def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> None:
+    """Apply a transition and note what follows from it: `fold` for the live path."""
+    if state.at < at:
+        state.at = at
+    for event in events:
+        apply(state, event)
+        follow = _FOLLOW.get(type(event))
+        if follow is not None:
+            follow(state, event, rows)
 
 
 def queued(state: State, id: int) -> JobRow:
@@ -68,30 +77,69 @@ def queued(state: State, id: int) -> JobRow:
     return JobRow(state.id, id, spec.queue, spec.block, state.at, job.attempt, "", spec.timeout)
 
 
-def follow_up(state: State, event: e.Event) -> list[Row]:
-    match event:
-        case e.LaneAdvanced(logs=logs):
-            return [LogRow(state.id, 0, state.at, line) for line in logs]
-        case e.JobScheduled(job=id):
-            # The execution may have been stopped later in the same transition.
-            return [queued(state, id)] if id in state.jobs else []
-        case e.JobReleased(job=id):
-            return [queued(state, id), AgendaGone(state.id, f"job/{id}")]
-        case e.JobSucceeded(job=id) | e.JobFailed(job=id):
-            return [JobGone(state.id, id)]
-        case e.JobCancelled(job=id):
-            return [JobGone(state.id, id), AgendaGone(state.id, f"job/{id}")]
-        case e.JobRescheduled(job=id, attempt=attempt, due=due):
-            return [JobGone(state.id, id), AgendaRow(state.id, f"job/{id}", due, r.ReleaseJob(id, attempt))]
-        case e.TimerSet(timer=id, due=due):
-            return [AgendaRow(state.id, f"timer/{id}", due, r.FireTimer(id))]
-        case e.TimerFired(timer=id) | e.TimerCancelled(timer=id):
-            return [AgendaGone(state.id, f"timer/{id}")]
-        case e.TurnTaken(turn=turn, is_open=True):
-            return [AgendaRow(state.id, f"turn/{turn}", state.at, r.TakeTurn(turn))]
-        case e.TurnTaken(turn=turn):
-            return [AgendaGone(state.id, f"turn/{turn}")]
-        case e.ExecutionCompleted() | e.ExecutionFailed() | e.ExecutionCancelled() if state.is_turn_open:
-            return [AgendaGone(state.id, f"turn/{state.turn}")]
-        case _:
-            return []
+# --- one function per kind of fact that has consequences -----------------------------------------------
+def _lane_advanced(state: State, event: e.LaneAdvanced, rows: Rows) -> None:
+    if event.logs:
+        rows.logs += [LogRow(state.id, 0, state.at, line) for line in event.logs]
+
+
+def _job_scheduled(state: State, event: e.JobScheduled, rows: Rows) -> None:
+    rows.jobs[state.id, event.job] = queued(state, event.job)
+
+
+def _job_released(state: State, event: e.JobReleased, rows: Rows) -> None:
+    rows.jobs[state.id, event.job] = queued(state, event.job)
+    rows.agenda[state.id, f"job/{event.job}"] = None
+
+
+def _job_over(state: State, event: e.JobSucceeded | e.JobFailed, rows: Rows) -> None:
+    rows.jobs[state.id, event.job] = None
+
+
+def _job_cancelled(state: State, event: e.JobCancelled, rows: Rows) -> None:
+    rows.jobs[state.id, event.job] = None
+    rows.agenda[state.id, f"job/{event.job}"] = None
+
+
+def _job_rescheduled(state: State, event: e.JobRescheduled, rows: Rows) -> None:
+    rows.jobs[state.id, event.job] = None
+    item = f"job/{event.job}"
+    rows.agenda[state.id, item] = AgendaRow(state.id, item, event.due, r.ReleaseJob(event.job, event.attempt))
+
+
+def _timer_set(state: State, event: e.TimerSet, rows: Rows) -> None:
+    item = f"timer/{event.timer}"
+    rows.agenda[state.id, item] = AgendaRow(state.id, item, event.due, r.FireTimer(event.timer))
+
+
+def _timer_gone(state: State, event: e.TimerFired | e.TimerCancelled, rows: Rows) -> None:
+    rows.agenda[state.id, f"timer/{event.timer}"] = None
+
+
+def _turn_taken(state: State, event: e.TurnTaken, rows: Rows) -> None:
+    item = f"turn/{event.turn}"
+    due = AgendaRow(state.id, item, state.at, r.TakeTurn(event.turn)) if event.is_open else None
+    rows.agenda[state.id, item] = due
+
+
+def _ended(state: State, event: e.Event, rows: Rows) -> None:
+    if state.is_turn_open:
+        rows.agenda[state.id, f"turn/{state.turn}"] = None
+
+
+_FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
+    e.LaneAdvanced: _lane_advanced,
+    e.JobScheduled: _job_scheduled,
+    e.JobReleased: _job_released,
+    e.JobSucceeded: _job_over,
+    e.JobFailed: _job_over,
+    e.JobCancelled: _job_cancelled,
+    e.JobRescheduled: _job_rescheduled,
+    e.TimerSet: _timer_set,
+    e.TimerFired: _timer_gone,
+    e.TimerCancelled: _timer_gone,
+    e.TurnTaken: _turn_taken,
+    e.ExecutionCompleted: _ended,
+    e.ExecutionFailed: _ended,
+    e.ExecutionCancelled: _ended,
+}

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from .codec import pack, unpack_entries, unpack_head, unpack_jobs, unpack_lanes
-from .state import GROUP, State
+from .state import GROUP_BITS, State, part
 
+#: in the order of `state.LANES`, `JOBS`, `LEDGER`
 _GROUPED = ("lanes", "jobs", "ledger")
 _SKIPPED = ("dirty", *_GROUPED)
 _HEAD = tuple(name for name in State.__struct_fields__ if name not in _SKIPPED)
@@ -21,24 +22,24 @@ def head(state: State) -> bytes:
     return pack({name: getattr(state, name) for name in _HEAD})
 
 
-def encode(state: State, parts: Iterable[str] | None = None) -> dict[str, bytes]:
-    """The named parts (all of them by default), encoded. Empty bytes: that group has nothing in it."""
+def encode(state: State, parts: Iterable[int] | None = None) -> dict[str, bytes]:
+    """These parts (all of them by default), encoded, by name. Empty bytes: that group has nothing in it."""
     if parts is None:
-        parts = [f"{kind}/{i}" for kind in _GROUPED for i in sorted({k // GROUP for k in getattr(state, kind)})]
+        parts = {part(kind, id) for kind, name in enumerate(_GROUPED) for id in getattr(state, name)}
     encoded = {"head": head(state)}
-    for part in sorted(parts):
-        kind, _, number = part.partition("/")
-        first = int(number) * GROUP
-        items: dict[int, Any] = getattr(state, kind)
-        group = [items[key] for key in range(first, first + GROUP) if key in items]
-        encoded[part] = pack(group) if group else b""
+    for number in sorted(parts):
+        name, group = _GROUPED[number & 3], number >> 2
+        items: dict[int, Any] = getattr(state, name)
+        ids = range(group << GROUP_BITS, (group + 1) << GROUP_BITS)
+        found = [items[id] for id in ids if id in items]
+        encoded[f"{name}/{group}"] = pack(found) if found else b""
     return encoded
 
 
 def restore(parts: dict[str, bytes]) -> State:
     state: State = unpack_head(parts["head"])
-    for part, data in parts.items():
-        kind, _, _ = part.partition("/")
+    for name, data in parts.items():
+        kind, _, _ = name.partition("/")
         if not data or kind == "head":
             continue
         if kind == "lanes":

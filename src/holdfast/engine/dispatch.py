@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from holdfast.core.model import BlockOffer
 from holdfast.core.rows import JobRow
 from holdfast.transport.messages import Answer, CancelNotice, Parcel
@@ -40,21 +42,18 @@ class Waiter:
         self.answer = both
 
 
-class Held:
+class Held(msgspec.Struct, gc=False):
     """A claim in a worker's hands."""
 
-    __slots__ = ("attempt", "deadline", "details", "is_told", "since", "timeout")
-
-    def __init__(self, attempt: int, since: int, timeout: int, deadline: int) -> None:
-        self.attempt = attempt
-        self.since = since
-        self.timeout = timeout
-        #: when nobody believes in an answer any more
-        self.deadline = deadline
-        #: last heartbeat's
-        self.details: Any = None
-        #: a cancel notice is out
-        self.is_told = False
+    attempt: int
+    since: int
+    timeout: int
+    #: when nobody believes in an answer any more
+    deadline: int
+    #: last heartbeat's
+    details: Any = None
+    #: a cancel notice is out
+    is_told: bool = False
 
 
 class Session:
@@ -187,13 +186,15 @@ class Dispatch:
 
     def choose(self, queue: str, block: str) -> Session | None:
         """A worker for a job that was just created — unless older ones wait for the same."""
-        if self.ready.get((queue, block)):
-            return None
-        return self._freest(queue, block)
+        place = (queue, block)
+        return None if self.ready.get(place) else self._freest(place)
 
-    def _freest(self, queue: str, block: str) -> Session | None:
+    def _freest(self, place: tuple[str, str]) -> Session | None:
+        sessions = self._offering.get(place, ())
+        if len(sessions) == 1:
+            return sessions[0] if sessions[0].free > 0 else None
         best, most = None, 0
-        for session in self._offering.get((queue, block), ()):
+        for session in sessions:
             free = session.free
             if free > most:
                 best, most = session, free
@@ -203,9 +204,9 @@ class Dispatch:
         """Plan claims for what waits, oldest first per queue and block, spread over the freest workers."""
         matched: list[tuple[JobKey, Session]] = []
         empty: list[tuple[str, str]] = []
-        for (queue, block), waiting in self.ready.items():
+        for place, waiting in self.ready.items():
             while waiting:
-                session = self._freest(queue, block)
+                session = self._freest(place)
                 if session is None:
                     break
                 key = waiting.popleft()
@@ -213,7 +214,7 @@ class Dispatch:
                 session.planned += 1
                 matched.append((key, session))
             if not waiting:
-                empty.append((queue, block))
+                empty.append(place)
         for place in empty:
             del self.ready[place]
         return matched

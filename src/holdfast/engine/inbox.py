@@ -27,14 +27,13 @@ class Inbox:
     def extend(self, items: Iterable[Item]) -> None:
         for item in items:
             self._waiting.append(item)
-            if isinstance(item, Ask):
-                self._size += item.size
+            self._size += item.size
 
     def put_back(self, items: Iterable[Item]) -> None:
         """In front, in their old order."""
         back = list(items)
         self._waiting.extendleft(reversed(back))
-        self._size += sum(item.size for item in back if isinstance(item, Ask))
+        self._size += sum(item.size for item in back)
 
     def take(self) -> list[Item]:
         waiting = self._waiting
@@ -43,8 +42,9 @@ class Inbox:
             waiting.clear()
         else:
             taken = self._round_robin()
-        taken = self._bounded(taken)
-        self._size -= sum(item.size for item in taken if isinstance(item, Ask))
+        if self._size:
+            taken = self._bounded(taken)
+            self._size -= sum(item.size for item in taken)
         return taken
 
     def _round_robin(self) -> list[Item]:
@@ -72,7 +72,7 @@ class Inbox:
         """Stop before the commit grows beyond MAX_BYTES of long values; at least one item goes."""
         size = 0
         for index, item in enumerate(taken):
-            if isinstance(item, Ask) and item.size:
+            if item.size:
                 size += item.size
                 if size > MAX_BYTES and index:
                     self._waiting.extendleft(reversed(taken[index:]))

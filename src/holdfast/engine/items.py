@@ -53,33 +53,27 @@ class KeepLogs(msgspec.Struct, frozen=True):
     lines: tuple[LogLine, ...]
 
 
-class Ask:
+class Ask(msgspec.Struct, eq=False):
     """A request to one execution."""
 
-    __slots__ = (
-        "blobs", "content", "definition", "execution", "key", "program", "reply", "request", "session", "size",
-        "token", "tries",
-    )  # fmt: skip
-
-    def __init__(self, execution: str, request: Request | ResendJob | KeepLogs, reply: Reply = silent) -> None:
-        self.execution = execution
-        self.request = request
-        self.reply = reply
-        #: digest → data of long values that travel with the request
-        self.blobs: dict[bytes, bytes] = {}
-        #: idempotency key of a start, and digest of what it starts
-        self.key = ""
-        self.content = b""
-        #: attempt token a remote worker sent; None where the caller is trusted
-        self.token: str | None = None
-        #: incarnation of the worker a claim is for
-        self.session = ""
-        #: an inline definition: its bytes, and compiled
-        self.definition = b""
-        self.program: Program | None = None
-        self.tries = 0
-        #: bytes of long values that came with it
-        self.size = 0
+    execution: str
+    request: Request | ResendJob | KeepLogs
+    reply: Reply = silent
+    #: digest → data of long values that travel with the request
+    blobs: dict[bytes, bytes] = {}
+    #: idempotency key of a start, and digest of what it starts
+    key: str = ""
+    content: bytes = b""
+    #: attempt token a remote worker sent; None where the caller is trusted
+    token: str | None = None
+    #: incarnation of the worker a claim is for
+    session: str = ""
+    #: an inline definition: its bytes, and compiled
+    definition: bytes = b""
+    program: Program | None = None
+    tries: int = 0
+    #: bytes of long values that came with it
+    size: int = 0
 
     @property
     def is_own(self) -> bool:
@@ -126,6 +120,7 @@ class Put:
     """Rows that belong to no execution: workers, blocks, tokens, definitions."""
 
     __slots__ = ("batch", "reply")
+    size = 0
 
     def __init__(self, batch: Batch, reply: Reply = silent) -> None:
         self.batch = batch
@@ -136,6 +131,7 @@ class Publish:
     """A definition under a name; the next version, unless it is the newest one already."""
 
     __slots__ = ("actor", "data", "digest", "name", "reply", "tenant")
+    size = 0
 
     def __init__(self, tenant: str, name: str, digest: bytes, data: bytes, actor: str, reply: Reply) -> None:
         self.tenant = tenant

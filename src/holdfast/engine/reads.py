@@ -94,6 +94,8 @@ class TurnReads:
     def load(self, execution: str, value: Any) -> Any:
         """References are followed however deep they lie, but never to more than PAYLOAD_LIMIT in all: a
         reference to references could stand for anything."""
+        if type(value) not in _DEEP:
+            return value
         return resolve(value, lambda ref: self._blob(execution, ref), PAYLOAD_LIMIT)[0]
 
     def _blob(self, execution: str, ref: BlobRef) -> bytes:

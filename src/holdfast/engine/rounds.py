@@ -33,7 +33,7 @@ READY_LIMIT = 2000
 AGENDA_PAGE = 2000
 #: Claims looked at per worker and sweep; with more than that nothing is concluded from an absence.
 CLAIM_LIMIT = 5000
-#: Workers that left are remembered this long.
+#: Workers that left, and tokens that have expired, are remembered this long: somebody may ask what became of them.
 REMEMBERED = 24 * 3600 * SECOND
 
 
@@ -238,11 +238,14 @@ class Rounds:
                     self._reconcile(session, queries.claimed(session.incarnation, CLAIM_LIMIT), now)
             stale = queries.stale_beats()
             departed = queries.departed(now - REMEMBERED)
+            expired = queries.expired_tokens(now - REMEMBERED)
         offline = [worker for worker, _ in gone if worker.state != "offline"]
         for worker in offline:
             worker.state = "offline"
-        if offline or dead or stale or departed:
-            rows = Batch(workers=offline, engines_gone=dead, beats_gone=stale, workers_gone=departed)
+        rows = Batch(
+            workers=offline, engines_gone=dead, beats_gone=stale, workers_gone=departed, tokens_gone=expired
+        )  # fmt: skip
+        if not rows.is_empty:
             engine.add([Put(rows)])
         if not engine.store.is_shared:
             self._tell_cancelled()

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.codec import event_json, plain, unpack
+from holdfast.core.codec import event_json, plain, unpack, unpack_summary
 from holdfast.core.errors import (
     AmbiguousId,
     InvalidRequest,
@@ -23,7 +23,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.ids import is_id
 from holdfast.core.jobs import fold_jobs
-from holdfast.core.model import PAYLOAD_LIMIT, Actor, Status
+from holdfast.core.model import PAYLOAD_LIMIT, Actor, BlobRef, Status
 from holdfast.core.program import Program, TooLong
 from holdfast.core.version import VERSION
 from holdfast.core.views import (
@@ -34,7 +34,6 @@ from holdfast.core.views import (
     LogView,
     Progress,
     QueueView,
-    Summary,
     WhyView,
     WorkerView,
     WorkflowView,
@@ -50,7 +49,7 @@ from .engine import Engine
 from .items import Reply, future_reply
 from .reads import resolve
 from .rebuild import rebuild, transitions
-from .why import explain, queue_reason, worker_state
+from .why import explain, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -59,6 +58,10 @@ LABEL_LIMIT = 64
 REASON_LIMIT = 2000
 #: Default wait of a verb for its commit, seconds.
 COMMIT_WAIT = 30.0
+
+
+class _Unread(Exception):
+    """More would have to be read for that."""
 
 
 class Service:
@@ -149,11 +152,21 @@ class Service:
         """What a start is answered with: the execution, and why it does not move if it does not."""
         if isinstance(answer, Existing):
             return self.show(actor, answer.execution)
+        view = self.known(answer)
+        if view is not None:
+            return view
         with self.store.reading() as queries:
             view = self.view(queries, answer)
-            if answer.status.is_ended or not answer.jobs_total:
-                return view
-            return msgspec.structs.replace(view, waiting=self._unoffered(queries, answer))
+            return view if view.is_ended else msgspec.structs.replace(view, waiting=self._unoffered(queries, answer))
+
+    def known(self, header: Header) -> ExecutionView | None:
+        """The view of what was just committed, or of what has ended; nothing if more has to be read for it."""
+        if header.is_queued and not header.status.is_ended:
+            return None
+        try:
+            return self.view(None, header)
+        except _Unread:
+            return None
 
     def _unoffered(self, queries: Queries, header: Header) -> list[str]:
         unclaimed = [row for row in queries.jobs_of(header.id) if not row.incarnation]
@@ -281,7 +294,11 @@ class Service:
     def _why(self, queries: Queries, id: str) -> WhyView:
         state = rebuild(queries, id)
         program = self._program(queries, state.definition)
-        return explain(state, queries.workers(), queries.claim_counts(), program.label, self.store.now())
+        view = explain(state, queries.workers(), queries.claim_counts(), program.label, self.store.now())
+        if self._engine is None or not self._engine.agenda.has_stumbles:
+            return view
+        tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(id)]
+        return with_stumbles(view, [(row.item, stumble) for row, stumble in tripped if stumble is not None])
 
     def definition(self, actor: Actor, id: str) -> Any:
         with self.store.reading() as queries:
@@ -319,29 +336,34 @@ class Service:
         """Until it has ended; `TimedOut` when that takes longer."""
         id = self.resolve(actor, id)
         deadline = None if timeout is None else time.monotonic() + timeout
-        for _ in self.follow(id, deadline):
+        for moved in self.follow(id, deadline):
+            if moved is not None and not moved.status.is_ended:
+                continue
             with self.store.reading() as queries:
-                header = self._header(queries, actor, id)
+                header = moved or self._header(queries, actor, id)
                 if header.status.is_ended:
                     return self.view(queries, header)
         raise TimedOut(f"execution {id} has not ended within {timeout} s; it goes on")
 
-    def follow(self, id: str, deadline: float | None = None) -> Iterator[None]:
-        """Yields at once and then whenever the execution may have moved, at least once a second."""
+    def follow(self, id: str, deadline: float | None = None) -> Iterator[Header | None]:
+        """Yields at once and then whenever the execution may have moved, at least once a second: its newest
+        header, or nothing where only the store knows it."""
         import queue
 
-        moved: queue.SimpleQueue[None] = queue.SimpleQueue()
-        unwatch = self.engine.watch(id, lambda _: moved.put(None))
+        news: queue.SimpleQueue[Header | None] = queue.SimpleQueue()
+        unwatch = self.engine.watch(id, news.put)
+        moved: Header | None = None
         try:
             while True:
-                yield
+                yield moved
                 left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
                 if left <= 0:
                     return
+                moved = None
                 try:
-                    moved.get(timeout=left)
-                    while not moved.empty():
-                        moved.get_nowait()
+                    moved = news.get(timeout=left)
+                    while not news.empty():
+                        moved = news.get_nowait()
                 except queue.Empty:
                     pass
         finally:
@@ -362,8 +384,8 @@ class Service:
             program = self._remember(digest, program_from_bytes(data))
         return program
 
-    def view(self, queries: Queries, header: Header) -> ExecutionView:
-        summary = msgspec.convert(unpack(header.summary), Summary)
+    def view(self, queries: Queries | None, header: Header) -> ExecutionView:
+        summary = unpack_summary(header.summary)
         is_ended = header.status.is_ended
         return ExecutionView(
             id=header.id,
@@ -386,10 +408,16 @@ class Service:
             updated_at=header.updated_at,
         )
 
-    def _load(self, queries: Queries, id: str, value: Any) -> Any:
+    def _load(self, queries: Queries | None, id: str, value: Any) -> Any:
         """A value as people want to see it; what is too long or gone shows as a reference."""
+
+        def blob(ref: BlobRef) -> bytes:
+            if queries is None:
+                raise _Unread
+            return queries.blob(id, ref.digest) or b"\xc0"
+
         try:
-            return plain(resolve(value, lambda ref: queries.blob(id, ref.digest) or b"\xc0", PAYLOAD_LIMIT)[0])
+            return plain(resolve(value, blob, PAYLOAD_LIMIT)[0])
         except TooLong:
             return plain(value)
 

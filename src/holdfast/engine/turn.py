@@ -15,19 +15,19 @@ import msgspec
 
 from holdfast.core import events as e
 from holdfast.core.codec import chain, pack, unpack_events
-from holdfast.core.decide import decide
+from holdfast.core.decide import claim, decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
-from holdfast.core.model import Effect, Failure, JobStatus
+from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
 from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
 from holdfast.core.requests import ClaimJob, CompleteJob, FailJob, StartExecution
-from holdfast.core.rows import AgendaGone, AgendaRow, JobGone, JobRow, LogRow, follow_up, queued
+from holdfast.core.rows import JobRow, LogRow, Rows, queued, transit
 from holdfast.core.snapshot import encode, restore
-from holdfast.core.state import Job, State, apply, fold, open_state
+from holdfast.core.state import Job, State, fold, open_state
 from holdfast.core.views import summary_of
 from holdfast.store.records import Batch, Header, HistoryRow, Locked, PublishedRow, StartRow
 from holdfast.transport.messages import CancelNotice, Parcel
 
-from .dispatch import Held, JobKey, Session
+from .dispatch import Held, Session
 from .items import Ask, Item, KeepLogs, Publish, ResendJob
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: A snapshot is worth its writing after this many events.
 SNAPSHOT_EVERY = 256
+#: µs without anything to do after which a state is not worth its memory.
+SLEEP = 5_000_000
 #: Grace on top of a block's own timeout before the engine gives an attempt up.
 TIMEOUT_GRACE = 15_000_000
 
@@ -43,7 +45,7 @@ TIMEOUT_GRACE = 15_000_000
 class Cached:
     """A state in memory and what the store needs to know to go on from it."""
 
-    __slots__ = ("digest", "logs", "snapshot", "state", "summary")
+    __slots__ = ("digest", "events", "logs", "snapshot", "state", "summary")
 
     def __init__(self, state: State, digest: bytes, snapshot: int, logs: int) -> None:
         self.state = state
@@ -52,6 +54,15 @@ class Cached:
         self.logs = logs
         #: packed; None means it has to be packed again
         self.summary: bytes | None = None
+        #: applied in the turn under way, not yet committed
+        self.events: list[e.Event] = []
+
+
+def is_asleep(state: State, now: int) -> bool:
+    """Nothing of it moves for a while: whoever wakes it reads it again, and until then it costs no memory."""
+    if state.jobs or state.is_turn_open:
+        return False
+    return all(timer.due > now + SLEEP for timer in state.timers.values())
 
 
 class Claim(msgspec.Struct):
@@ -75,10 +86,10 @@ class Turn:
         self.states: dict[str, Cached] = {}
         self.touched: dict[str, Cached] = {}
         self.created: set[str] = set()
-        self.events: dict[str, list[e.Event]] = {}
-        self.jobs: dict[JobKey, JobRow | None] = {}
-        self.agenda: dict[tuple[str, str], AgendaRow | None] = {}
-        self.logs: list[LogRow] = []
+        #: executions of which jobs wait in a queue after this turn
+        self.queued: set[str] = set()
+        #: what follows from the events of this turn
+        self.rows = Rows()
         self.claims: list[Claim] = []
         self.resent: list[tuple[Session, Parcel]] = []
         #: workers a slot was planned at for what this turn created
@@ -145,11 +156,18 @@ class Turn:
         blocked: set[str] = set()
         for index in indexes:
             item = self.items[index]
-            if isinstance(item, Ask) and item.execution in blocked:
-                left.append(index)
-                continue
             try:
-                need = self._decide(index, item)
+                if isinstance(item, Ask):
+                    if blocked and item.execution in blocked:
+                        left.append(index)
+                        continue
+                    start = item.request if type(item.request) is StartExecution else None
+                    need = self._start(index, item, start) if start else self._ask(index, item)
+                elif isinstance(item, Publish):
+                    need = self._publish(index, item)
+                else:
+                    self.batch.merge(item.batch)
+                    continue
             except Refused as refused:
                 self.committer.counters.refused += 1
                 self.results[index] = (None, refused)
@@ -161,17 +179,9 @@ class Turn:
                     blocked.add(item.execution)
         return left, keys
 
-    def _decide(self, index: int, item: Item) -> tuple[Key, ...]:
-        if isinstance(item, Ask):
-            return self._ask(index, item)
-        if isinstance(item, Publish):
-            return self._publish(index, item)
-        self.batch.merge(item.batch)
-        return ()
-
-    def _ask(self, index: int, item: Ask) -> tuple[Key, ...]:
-        request = item.request
-        if item.key and type(request) is StartExecution:
+    def _start(self, index: int, item: Ask, request: StartExecution) -> tuple[Key, ...]:
+        id = item.execution
+        if item.key:
             start = StartKey(request.actor.tenant, item.key)
             same = self.starts.get((start.tenant, start.key))
             if same is None:
@@ -186,89 +196,94 @@ class Turn:
                     )
                 self.results[index] = (Existing(same.execution), None)
                 return ()
+        for digest, data in item.blobs.items():
+            self.reads.fresh[id, digest] = data
+        if item.program is not None:
+            self.reads.adopt(request.definition, item.program)
+        cached = self.states.get(id) or self._open(id)
+        decided = decide(cached.state, request, self.now, self.reads)
+        if isinstance(decided, Need):
+            return decided.keys
+        self.created.add(id)
+        if item.definition and request.definition not in self.committer.stored:
+            self.batch.definitions.append((request.definition, item.definition))
+        if item.key:
+            row = StartRow(request.actor.tenant, item.key, id, item.content, self.now)
+            self.starts[row.tenant, row.key] = row
+        self._apply(id, cached, decided)
+        return ()
+
+    def _ask(self, index: int, item: Ask) -> tuple[Key, ...]:
+        request, id = item.request, item.execution
+        cached = self.states.get(id)
+        if cached is None:
+            cached = self._open(id)
         if item.blobs:
             for digest, data in item.blobs.items():
-                self.reads.fresh[item.execution, digest] = data
-        if item.program is not None and type(request) is StartExecution:
-            self.reads.adopt(request.definition, item.program)
-        cached = self.states.get(item.execution)
-        if cached is None:
-            cached = self.states[item.execution] = Cached(open_state(item.execution), b"", 0, 0)
-        if item.token is not None:
-            assert isinstance(request, CompleteJob | FailJob)
-            expected = self.committer.token(item.execution, cached.state.epoch, request.job, request.attempt)
-            if not hmac.compare_digest(expected, item.token):
-                raise ForgedToken(f"job {request.job} of {item.execution}: that token is not of this attempt")
+                self.reads.fresh[id, digest] = data
+        if isinstance(request, ClaimJob):
+            self._claim(index, item, cached, request)
+            return ()
         if isinstance(request, ResendJob):
             return self._resend(cached.state, request, item.session)
         if isinstance(request, KeepLogs):
             if cached.state.version:
-                self.touched.setdefault(item.execution, cached)
-                self.logs += [LogRow(item.execution, 0, self.now, line) for line in request.lines]
+                self._keep_logs(id, cached, request.lines)
             return ()
-        if type(request) is ClaimJob and item.session not in self.dispatch.sessions:
-            # Its worker went away between matching and now.
-            self.results[index] = (LOST, None)
-            return ()
+        if item.token is not None:
+            self._check_token(item, cached.state)
         decided = decide(cached.state, request, self.now, self.reads)
         if isinstance(decided, Need):
             return decided.keys
-        if type(request) is StartExecution:
-            self.created.add(item.execution)
-            if item.definition and request.definition not in self.committer.stored:
-                self.batch.definitions.append((request.definition, item.definition))
-            if item.key:
-                row = StartRow(request.actor.tenant, item.key, item.execution, item.content, self.now)
-                self.starts[row.tenant, row.key] = row
         if decided:
-            self._apply(item.execution, cached, decided)
+            self._apply(id, cached, decided)
             if type(decided[-1]) is e.ResultRefused:
                 self.committer.counters.stale_results += 1
                 late = decided[-1]
                 self.results[index] = (
                     None,
                     StaleAttempt(
-                        f"job {late.job} of {item.execution}: attempt {late.attempt} was given up;"
+                        f"job {late.job} of {id}: attempt {late.attempt} was given up;"
                         " its result is kept as evidence and changes nothing"
                     ),
                 )
-        if type(request) is ClaimJob:
-            if decided:
-                self._hand_over(cached.state, request.job, self.dispatch.sessions[item.session])
-            else:
-                self.results[index] = (LOST, None)
-            return ()
-        if isinstance(request, CompleteJob | FailJob) and request.logs:
-            self.touched.setdefault(item.execution, cached)
-            self.logs += [LogRow(item.execution, 0, self.now, line) for line in request.logs]
+        if isinstance(request, _OUTCOMES) and request.logs:
+            self._keep_logs(id, cached, request.logs)
         return ()
 
+    def _check_token(self, item: Ask, state: State) -> None:
+        request = item.request
+        assert isinstance(request, _OUTCOMES)
+        expected = self.committer.token(state.id, state.epoch, request.job, request.attempt)
+        if not hmac.compare_digest(expected, item.token or ""):
+            raise ForgedToken(f"job {request.job} of {state.id}: that token is not of this attempt")
+
+    def _claim(self, index: int, item: Ask, cached: Cached, request: ClaimJob) -> None:
+        """A claim dispatch has planned; its worker may be gone since, or the job may."""
+        session = self.dispatch.sessions.get(item.session)
+        if session is None or not (decided := claim(cached.state, request.job, request.worker)):
+            self.results[index] = (LOST, None)
+            return
+        self._apply(item.execution, cached, decided)
+        self._hand_over(cached.state, queued(cached.state, request.job), session)
+
+    def _open(self, id: str) -> Cached:
+        cached = self.states[id] = Cached(open_state(id), b"", 0, 0)
+        return cached
+
+    def _keep_logs(self, id: str, cached: Cached, lines: Sequence[LogLine]) -> None:
+        self.touched[id] = cached
+        self.rows.logs += [LogRow(id, 0, self.now, line) for line in lines]
+
     def _apply(self, id: str, cached: Cached, decided: list[e.Event]) -> None:
-        state = cached.state
-        if id not in self.touched:
-            self.touched[id] = cached
-            self.events[id] = []
-        state.at = max(state.at, self.now)
+        self.touched[id] = cached
+        transit(cached.state, self.now, decided, self.rows)
+        cached.events += decided
         for event in decided:
-            apply(state, event)
-            for row in follow_up(state, event):
-                match row:
-                    case JobRow():
-                        self.jobs[id, row.job] = row
-                    case JobGone():
-                        self.jobs[id, row.job] = None
-                    case AgendaRow():
-                        self.agenda[id, row.item] = row
-                    case AgendaGone():
-                        self.agenda[id, row.item] = None
-                    case LogRow():
-                        self.logs.append(row)
-            kind = type(event)
-            if kind is e.CancelRequested:
-                self.stopped.append(state)
-            if kind in _SUMMARISED:
+            if type(event) in _SUMMARISED:
                 cached.summary = None
-        self.events.setdefault(id, []).extend(decided)
+                if type(event) is e.CancelRequested:
+                    self.stopped.append(cached.state)
 
     def _publish(self, index: int, item: Publish) -> tuple[Key, ...]:
         row = self.publishing.get((item.tenant, item.name))
@@ -294,30 +309,29 @@ class Turn:
         """Give what this batch created to workers with room: the claim rides in the same commit. Returns
         rows that have to be read first (long inputs); call again then."""
         keys: dict[Key, None] = {}
-        for (execution, job), row in self.jobs.items():
+        for (execution, job), row in self.rows.jobs.items():
             if row is None or row.incarnation:
                 continue
             session = self.dispatch.choose(row.queue, row.block)
             if session is None:
                 continue
             cached = self.touched[execution]
-            decided = decide(cached.state, ClaimJob(job, session.name, session.incarnation), self.now, self.reads)
-            assert not isinstance(decided, Need)
+            decided = claim(cached.state, job, session.name)
             if decided:
                 session.planned += 1
                 self.eager.append(session)
                 self._apply(execution, cached, decided)
-                self._hand_over(cached.state, job, session)
-        for claim in self.claims:
-            if claim.parcel is None:
-                state = self.touched[claim.row.execution].state
+                self._hand_over(cached.state, row, session)
+        for made in self.claims:
+            if made.parcel is None:
+                state = self.touched[made.row.execution].state
                 try:
-                    claim.parcel = self._parcel(state, state.jobs[claim.row.job], claim.session)
+                    made.parcel = self._parcel(state, state.jobs[made.row.job], made.session)
                 except Missing as missing:
                     keys.update(dict.fromkeys(missing.keys))
                 except TooLong as error:
-                    self._withdraw(claim, error)
-        self.claims = [claim for claim in self.claims if not claim.is_withdrawn]
+                    self._withdraw(made, error)
+        self.claims = [made for made in self.claims if not made.is_withdrawn]
         return tuple(keys)
 
     def _withdraw(self, claim: Claim, error: TooLong) -> None:
@@ -333,11 +347,9 @@ class Turn:
         assert not isinstance(decided, Need), "what the program needs was read when the job was scheduled"
         self._apply(claim.row.execution, cached, decided)
 
-    def _hand_over(self, state: State, id: int, session: Session) -> None:
-        job = state.jobs[id]
-        row = queued(state, id)
-        row.incarnation, row.attempt, row.since = session.incarnation, job.attempt, self.now
-        self.jobs[state.id, id] = row
+    def _hand_over(self, state: State, row: JobRow, session: Session) -> None:
+        row.incarnation, row.attempt, row.since = session.incarnation, state.jobs[row.job].attempt, self.now
+        self.rows.jobs[state.id, row.job] = row
         self.claims.append(Claim(session, row))
 
     def _resend(self, state: State, request: ResendJob, incarnation: str) -> tuple[Key, ...]:
@@ -366,24 +378,26 @@ class Turn:
 
     # --- writing --------------------------------------------------------------------------------------
     def _build(self) -> None:
-        batch = self.batch
-        for line in self.logs:
+        batch, rows = self.batch, self.rows
+        for line in rows.logs:
             cached = self.touched[line.execution]
             cached.logs += 1
             line.number = cached.logs
-        for id, cached in self.touched.items():
-            self._write_execution(id, cached)
-        for key, row in self.jobs.items():
+        for key, row in rows.jobs.items():
             if row is None:
                 batch.jobs_gone.append(key)
             else:
                 batch.jobs.append(row)
-        for item, due in self.agenda.items():
+                if not row.incarnation:
+                    self.queued.add(row.execution)
+        for id, cached in self.touched.items():
+            self._write_execution(id, cached)
+        for item, due in rows.agenda.items():
             if due is None:
                 batch.agenda_gone.append(item)
             else:
                 batch.agenda.append(due)
-        batch.logs += self.logs
+        batch.logs += rows.logs
         batch.starts += self.starts.values()
         for (execution, digest), data in self.reads.fresh.items():
             if execution in self.touched:
@@ -391,12 +405,11 @@ class Turn:
 
     def _write_execution(self, id: str, cached: Cached) -> None:
         state = cached.state
-        events = self.events.get(id)
-        if events:
-            body = pack(events)
+        if cached.events:
+            body = pack(cached.events)
             cached.digest = chain(cached.digest, state.version, state.at, body)
             self.batch.history.append(HistoryRow(id, state.version, state.at, body, cached.digest))
-        if state.status.is_ended:
+        if state.status >= _COMPLETED:
             if cached.snapshot:
                 self.batch.parts_gone.append(id)
                 cached.snapshot = 0
@@ -411,7 +424,7 @@ class Turn:
             id, state.tenant, state.workflow, state.workflow_version, state.definition, state.status,
             state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
             state.started_at, state.ended_at, state.jobs_done, state.jobs_total, cached.summary,
-            id in self.created,
+            id in self.created, id in self.queued,
         )  # fmt: skip
         self.headers[id] = header
         self.batch.headers.append(header)
@@ -440,19 +453,23 @@ class Turn:
             self.committer.stored.clear()
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
         for id, cached in self.states.items():
-            if cached.state.status.is_ended or not cached.state.version:
-                counters.executions_ended += bool(self.events.get(id))
+            if cached.state.status >= _COMPLETED or not cached.state.version:
+                counters.executions_ended += bool(cached.events)
+                self.committer.cache.pop(id, None)
+            elif not cached.state.jobs and is_asleep(cached.state, self.now):
                 self.committer.cache.pop(id, None)
             else:
                 self.committer.remember(id, cached)
-        counters.events += sum(map(len, self.events.values()))
-        for claim in self.claims:
-            session, row = claim.session, claim.row
+            if cached.events:
+                counters.events += len(cached.events)
+                cached.events = []
+        for made in self.claims:
+            session, row = made.session, made.row
             session.planned -= 1
             deadline = row.since + (row.timeout + TIMEOUT_GRACE if row.timeout else self.committer.stuck_after)
             session.held[row.execution, row.job] = Held(row.attempt, row.since, row.timeout, deadline)
-            assert claim.parcel is not None
-            session.mailbox.append(claim.parcel)
+            assert made.parcel is not None
+            session.mailbox.append(made.parcel)
         for session, parcel in self.resent:
             session.mailbox.append(parcel)
         for waiting in self.batch.jobs:
@@ -481,6 +498,8 @@ class Turn:
             item.reply(value, error)
 
 
+_COMPLETED = Status.COMPLETED
+_OUTCOMES = (CompleteJob, FailJob)
 _SUMMARISED = frozenset(
     {
         e.ExecutionStarted,

@@ -1,7 +1,7 @@
 """Verify: does what the store holds agree with itself? Every invariant that rows can show, on any store.
 
 Safe to run beside a working engine: each execution is checked as of one moment. It derives everything
-from the histories with the same `apply` and `follow_up` that made the rows, and compares.
+from the histories with the same `apply` that made them, and compares.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from holdfast.store.port import Store
 from holdfast.store.queries import Queries, storable
 from holdfast.store.records import Header, HistoryRow
 
-#: µs a claim may outlive its worker's row: whoever looks after claims needs a lease and a round to notice
+#: µs a claim may outlive its worker's row, or a heartbeat its execution: an engine sweeps both away, and needs
+#: a lease and a round to notice
 CLAIM_GRACE = 600_000_000
 #: how a reference to a blob begins in packed data; bytes without it hold none
 _REFERENCE = pack(BlobRef(bytes(16), 0))[:3]
@@ -68,12 +69,31 @@ def verify(store: Store, progress: Callable[[int], None] | None = None) -> Repor
                 progress(report.executions)
         with queries.consistent():
             report.findings += _orphans(queries)
+            report.findings += _left_beats(queries)
     return report
 
 
 def _orphans(queries: Queries) -> Iterator[Finding]:
     for table, execution in queries.orphans():
         yield Finding("I-36", execution, f"table {table} has rows of an execution that does not exist")
+
+
+def _left_beats(queries: Queries) -> Iterator[Finding]:
+    now, started_at = _signs(queries)
+    for id, ended_at in queries.rows(
+        "SELECT executions.id, max(executions.ended_at) FROM beats JOIN executions ON executions.id = beats.execution"
+        " WHERE executions.status >= 20 GROUP BY executions.id ORDER BY executions.id LIMIT 100"
+    ):
+        if now - max(ended_at, started_at) > CLAIM_GRACE:
+            yield Finding("I-36", from_key(bytes(id)), "it has ended but heartbeats of its attempts are still kept")
+
+
+def _signs(queries: Queries) -> tuple[int, int]:
+    """The last sign of life in the store, and the last start of an engine: nothing is swept away while all are
+    away, so what should be gone is measured by these and not by a clock."""
+    engines = queries.engines()
+    seen = [*(worker.seen_at for worker in queries.workers()), *(engine.seen_at for engine in engines)]
+    return max(seen, default=0), max((engine.started_at for engine in engines), default=0)
 
 
 class _Check:
@@ -305,17 +325,14 @@ class _Check:
 
     def _claim(self, row: JobRow) -> None:
         """A claim whose worker has no row any more is given up by an engine. Quiet as long as none can have
-        noticed: measured by the signs of life in the store, since nobody gives up anything while all are away."""
+        noticed."""
         if row.incarnation in self.incarnations:
             return
-        workers = self.queries.workers()
-        self.incarnations.update(worker.incarnation for worker in workers)
+        self.incarnations.update(worker.incarnation for worker in self.queries.workers())
         if row.incarnation in self.incarnations:
             return
-        engines = self.queries.engines()
-        now = max([0, *(worker.seen_at for worker in workers), *(engine.seen_at for engine in engines)])
-        since = max([row.since, *(engine.started_at for engine in engines)])
-        if now - since > CLAIM_GRACE:
+        now, started_at = _signs(self.queries)
+        if now - max(row.since, started_at) > CLAIM_GRACE:
             minutes = (now - row.since) // 60_000_000
             text = f"job {row.job} was claimed {minutes} minutes ago by {row.incarnation}, which is no worker's"
             self.bad("I-12", f"{text} incarnation: nobody will answer for it")

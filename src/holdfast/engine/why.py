@@ -11,6 +11,8 @@ from holdfast.core.state import Job, State
 from holdfast.core.views import Reason, WhyView, seconds
 from holdfast.store.records import WorkerRow
 
+from .agenda import Stumble
+
 #: A worker that has said nothing for this long is shown as unreachable.
 UNREACHABLE = 120_000_000
 
@@ -71,6 +73,23 @@ def explain(
     if len(reasons) > 1:
         summary += f" (and {len(reasons) - 1} more)"
     return WhyView(state.id, state.status.name, summary, reasons)
+
+
+def with_stumbles(view: WhyView, stumbles: list[tuple[str, Stumble]]) -> WhyView:
+    """What trips a bug stands first: nobody but its authors can do anything about it."""
+    if not stumbles:
+        return view
+    reasons = [
+        Reason(
+            "bug",
+            f"{item} is due, but a bug in Holdfast keeps it from happening ({stumble.why}); tried"
+            f" {stumble.tries} time{'s' if stumble.tries > 1 else ''}, the next time at {clock(stumble.until)}",
+        )
+        for item, stumble in stumbles
+    ]
+    more = len(reasons) + len(view.reasons) - 1
+    summary = f"{view.status}: {reasons[0].text}" + (f" (and {more} more)" if more else "")
+    return WhyView(view.id, view.status, summary, [*reasons, *view.reasons])
 
 
 def _job(

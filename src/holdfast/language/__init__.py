@@ -3,7 +3,7 @@
 from .interpret import YamlProgram
 from .load import load
 from .problems import PROBLEMS, render, summary
-from .workflow import canonical, compile_definition, definition_of, digest, load_workflow, program_from_bytes
+from .workflow import canonical, compile_definition, definition_of, digest, examine, load_workflow, program_from_bytes
 
 __all__ = [
     "PROBLEMS",
@@ -12,6 +12,7 @@ __all__ = [
     "compile_definition",
     "definition_of",
     "digest",
+    "examine",
     "load",
     "load_workflow",
     "program_from_bytes",

@@ -26,6 +26,13 @@ _OPEN = Previous(is_open=True)
 
 def compile_document(document: Document) -> tuple[Workflow, Report]:
     """Raises `InvalidDefinition` with every problem; the report that comes back holds warnings."""
+    workflow, report = read_document(document)
+    report.check()
+    return workflow, report
+
+
+def read_document(document: Document) -> tuple[Workflow, Report]:
+    """As far as it can be understood, with everything that is wrong; never to be run before `check`."""
     report = Report(document)
     root = document.root
     if isinstance(root.value, list):
@@ -41,9 +48,7 @@ def compile_document(document: Document) -> tuple[Workflow, Report]:
     if "steps" not in keys and "output" not in keys:
         report.add(root, "HF0109", "the workflow has no `steps`", help="add `steps:` with a list of steps")
     compiler = _Compiler(report)
-    workflow = compiler.workflow(keys)
-    report.check()
-    return workflow, report
+    return compiler.workflow(keys), report
 
 
 def _text(report: Report, node: Node | None, key: str, default: str, limit: int = 10_000) -> str:

@@ -56,6 +56,11 @@ class Step:
     #: where it was read, for problems found later; nothing if that was not a file
     node: Node | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """A block that is entered without evaluating anything."""
+        return self.kind == "block" and self.condition is None and (self.fixed is not None or not self.inputs)
+
 
 @dataclass(slots=True, frozen=True)
 class Parameter:

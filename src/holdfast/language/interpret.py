@@ -52,9 +52,11 @@ _MAX_LOG = 8_192
 class YamlProgram:
     """A workflow of the step language as the core sees it."""
 
-    __slots__ = ("blocks", "name", "workflow")
+    __slots__ = ("_pinned", "blocks", "name", "workflow")
 
     def __init__(self, workflow: Workflow) -> None:
+        #: the offers that were last asked for, and the answer: executions of one program come in crowds
+        self._pinned: tuple[Mapping[str, BlockOffer], tuple[tuple[JobSpec, ...], list[Problem]]] | None = None
         self.workflow = workflow
         self.name: str = workflow.name
         self.blocks: Sequence[str] = tuple(dict.fromkeys(spec.block for spec in workflow.specs))
@@ -71,20 +73,26 @@ class YamlProgram:
         return pinning.check_input(self.workflow, input)
 
     def pin(self, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[JobSpec, ...], list[Problem]]:
-        return pinning.pin(self.workflow, blocks)
+        if self._pinned is None or self._pinned[0] != blocks:
+            self._pinned = (dict(blocks), pinning.pin(self.workflow, blocks))
+        specs, problems = self._pinned[1]
+        return specs, list(problems)
 
     def label(self, step: int) -> str:
         steps = self.workflow.steps
         return steps[step].label if 0 <= step < len(steps) else self.name
 
     def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:
+        if isinstance(cause, JobEnded):
+            if cause.failure is not None:
+                return [Fail(cause.failure, self.label(cause.step))]
+            commands = self.straight_on(state, cause, reads)
+            if commands is not None:
+                return commands
         run = _Run(self.workflow, state, cause, now, reads)
         match cause:
-            case JobEnded(lane=lane, failure=None):
-                run.job_ended(lane, cause)
-            case JobEnded(failure=failure):
-                assert failure is not None
-                return [Fail(failure, self.label(cause.step))]
+            case JobEnded():
+                run.job_ended(cause.lane, cause)
             case TimerEnded(lane=lane):
                 walk = run.walk(lane)
                 run.pass_on(walk, walk.here())
@@ -95,6 +103,26 @@ class YamlProgram:
             case TurnGranted():
                 run.resume_turns()
         return run.drive()
+
+    def straight_on(self, state: State, cause: JobEnded, reads: Reads) -> list[Command] | None:
+        """From one block to the next with nothing to evaluate: most of what ever happens, so it is worth a way
+        of its own. It says what the general way would say, or nothing."""
+        frame = state.lanes[cause.lane].frames[-1]
+        body = self.workflow.bodies[frame.scope, frame.body]
+        after = frame.position + 1
+        if after >= len(body):
+            return None
+        step, following = body[frame.position], body[after]
+        if not following.is_plain or step.output is not None:
+            return None
+        input: Any = following.fixed
+        if input is not None:
+            input = reads.keep(state.id, input)
+        ops = ((Op.RESULT, cause.job, step.keep), (Op.MOVE, after))
+        return [
+            Advance(cause.lane, ops),
+            ScheduleJob(cause.lane, following.index, following.spec, input),
+        ]
 
 
 class _Run:

@@ -37,13 +37,15 @@ class View:
 
 
 class Walk:
-    __slots__ = ("asking", "at", "body", "branch", "frames", "fuel", "id", "is_emptied", "lane", "local", "logs",
-                 "open", "ops",
-                 "output", "outputs", "parent", "position", "results", "run", "wait")  # fmt: skip
+    __slots__ = ("_views", "asking", "at", "body", "branch", "fuel", "id", "is_emptied", "lane", "local", "logs",
+                 "open", "ops", "output", "outputs", "own", "parent", "position", "results", "run",
+                 "wait")  # fmt: skip
 
     def __init__(self, run: _Run, lane: Lane) -> None:
         self.run = run
+        #: nothing while the state does not have it yet
         self.lane: Lane | None = lane
+        self.own = lane
         self.id = lane.id
         self.parent = lane.parent
         self.branch = lane.branch
@@ -54,7 +56,7 @@ class Walk:
         #: position in the state, and where the walk is now
         self.at = self.position = frame.position
         self.body = run.workflow.bodies[frame.scope, frame.body]
-        self.frames = [View(each.variables) for each in lane.frames]
+        self._views: list[View] | None = None
         self.outputs: dict[str, Any] = _NONE
         #: results of lanes that ended during this call
         self.results: dict[int, Any] = {}
@@ -75,6 +77,13 @@ class Walk:
         walk.lane = None
         return walk
 
+    @property
+    def views(self) -> list[View]:
+        """Its frames, innermost last; most steps never ask."""
+        if self._views is None:
+            self._views = [View(frame.variables) for frame in self.own.frames]
+        return self._views
+
     def here(self) -> Step:
         return self.body[self.position]
 
@@ -90,8 +99,8 @@ class Walk:
     def set(self, name: str, value: Any) -> None:
         """In the innermost frame that has the variable, else in the innermost."""
         self.ops.append((Op.SET, name, value))
-        target = self.frames[-1]
-        for view in reversed(self.frames):
+        target = self.views[-1]
+        for view in reversed(self.views):
             if name in view.base or (view.changed is not None and name in view.changed):
                 target = view
                 break
@@ -177,7 +186,7 @@ class Walk:
     def variable(self, name: str) -> Any:
         walk: Walk | None = self
         while walk is not None:
-            for view in reversed(walk.frames):
+            for view in reversed(walk.views):
                 if view.changed is not None and name in view.changed:
                     return view.changed[name]
                 if name in view.base:

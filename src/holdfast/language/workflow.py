@@ -14,7 +14,7 @@ import msgspec
 from holdfast.core.errors import InvalidDefinition
 from holdfast.core.model import Problem
 
-from .compile import compile_document
+from .compile import compile_document, read_document
 from .interpret import YamlProgram
 from .load import load, load_data
 from .nodes import Document
@@ -58,6 +58,13 @@ def load_workflow(text: str, file: str = "") -> tuple[dict[str, Any], YamlProgra
     document = load(text, file)
     workflow, report = compile_document(document)
     return definition_of(document), YamlProgram(workflow), report.sorted
+
+
+def examine(text: str, file: str = "") -> tuple[YamlProgram, list[Problem]]:
+    """For whoever wants to find still more: everything wrong with a file so far, and its program, which must not
+    be run unless that is warnings only. Raises `InvalidDefinition` where no step can be told from another."""
+    workflow, report = read_document(load(text, file))
+    return YamlProgram(workflow), report.sorted
 
 
 def program_from_bytes(data: bytes) -> YamlProgram:

@@ -297,7 +297,11 @@ class _PostgresTransaction:
     def commit(self, batch: Batch) -> None:
         try:
             with translated(self._address):
-                write(self._run, batch, self.now, self._versions)
+                # All statements leave together and are answered together: one round trip.
+                with self._connection.pipeline():
+                    check = write(self._send, batch, self.now, self._versions)
+                if check is not None:
+                    check()
         except BaseException:
             # COMMIT was not sent, so it has not happened; the locks go now, not when somebody calls abort.
             self.abort()
@@ -335,8 +339,8 @@ class _PostgresTransaction:
     def _rows(self, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, params, prepare=True, binary=True).fetchall()
 
-    def _run(self, sql: str, params: Sequence[Any]) -> int:
-        return self._connection.execute(sql, params, prepare=True).rowcount
+    def _send(self, sql: str, params: Sequence[Any]) -> psycopg.Cursor[TupleRow]:
+        return self._connection.execute(sql, params, prepare=True)
 
 
 def _roll_back(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""One batch as a few bulk statements: a round trip per table, whatever the number of rows.
+"""One batch as a few bulk statements, one per table, whatever the number of rows.
 
 Rows of tables that executions share are written in the order of their keys. Two engines that write the
 same ones then wait for each other instead of deadlocking.
@@ -7,7 +7,7 @@ same ones then wait for each other instead of deadlocking.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict
@@ -17,10 +17,29 @@ from .postgres_arrays import bigints, byteas, texts
 from .records import Batch, Header
 
 
+class Answer(Protocol):
+    """Of a statement that was sent; it is not known before the answers to all of them have been waited for."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+
 class Run(Protocol):
-    def __call__(self, sql: str, params: Sequence[Any], /) -> int:
-        """Execute one prepared statement and say how many rows it touched."""
+    def __call__(self, sql: str, params: Sequence[Any], /) -> Answer:
+        """Send one prepared statement."""
         ...
+
+
+class Check(NamedTuple):
+    """To be made when everything is answered and before it is committed."""
+
+    answer: Answer
+    wanted: int
+
+    def __call__(self) -> None:
+        missed = self.wanted - self.answer.rowcount
+        if missed:
+            raise Conflict(f"{missed} of {self.wanted} executions are not as they were decided upon")
 
 
 Column = Callable[[Sequence[Any]], bytes]
@@ -35,10 +54,10 @@ class _Bulk:
         self.sql = sql.format(rows=f"unnest({arrays}) AS n({', '.join(columns)})", columns=", ".join(columns))
         self._kinds = tuple(columns.values())
 
-    def __call__(self, run: Run, rows: Iterable[tuple[Any, ...]]) -> int:
+    def __call__(self, run: Run, rows: Iterable[tuple[Any, ...]]) -> Answer | None:
         columns = list(zip(*rows, strict=True))
         if not columns:
-            return 0
+            return None
         return run(self.sql, [kind(column) for kind, column in zip(self._kinds, columns, strict=True)])
 
 
@@ -122,12 +141,13 @@ tokens = _put(
     "tokens", "id", id=texts, hash=byteas, tenant=texts, name=texts, role=texts, created_at=bigints,
     expires_at=bigints, is_revoked=bigints,
 )  # fmt: skip
+tokens_gone = _drop("tokens", id=texts)
 meta = _put("meta", "key", key=texts, value=byteas)
 
 
-def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> None:
+def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> Check | None:
     """`expected` has the version of every execution this transaction has locked."""
-    _write_headers(run, batch.headers, expected)
+    check = _write_headers(run, batch.headers, expected)
     if batch.history:
         history(run, [(to_key(row.execution), row.seq, row.at, row.body, row.digest) for row in batch.history])
     if batch.jobs_gone:
@@ -158,9 +178,10 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> None
     if batch.beats_gone:
         beats_gone(run, [(to_key(execution),) for execution in batch.beats_gone])
     _write_rare(run, batch, now)
+    return check
 
 
-def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int]) -> None:
+def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int]) -> Check | None:
     new_headers(run, sorted(
         (
             to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, h.created_at, h.status,
@@ -178,8 +199,7 @@ def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int])
         )
         for h in old
     ])  # fmt: skip
-    if touched != len(old):
-        raise Conflict(f"{len(old) - touched} of {len(old)} executions are not as they were decided upon")
+    return Check(touched, len(old)) if touched is not None else None
 
 
 def _write_rare(run: Run, batch: Batch, now: int) -> None:
@@ -204,6 +224,7 @@ def _write_rare(run: Run, batch: Batch, now: int) -> None:
         (t.id, t.hash, t.tenant, t.name, t.role, t.created_at, t.expires_at, int(t.is_revoked))
         for t in batch.tokens
     ], 1))  # fmt: skip
+    tokens_gone(run, sorted((id,) for id in batch.tokens_gone))
     meta(run, _last(list(batch.meta.items()), 1))
 
 

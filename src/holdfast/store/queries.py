@@ -83,6 +83,15 @@ class Queries(ABC):
         found = self.rows(f"SELECT {HEADER} FROM executions WHERE id = ? AND tenant = ?", (to_key(id), tenant))
         return _header(found[0]) if found else None
 
+    def headers_of(self, ids: Sequence[str]) -> dict[str, Header]:
+        """Those of the ids that there are, of any tenant."""
+        found: dict[str, Header] = {}
+        for first in range(0, len(ids), 200):
+            keys = [to_key(id) for id in ids[first : first + 200]]
+            sql = f"SELECT {HEADER} FROM executions WHERE id IN ({', '.join('?' * len(keys))})"
+            found |= {header.id: header for header in map(_header, self.rows(sql, keys))}
+        return found
+
     def headers(
         self,
         tenant: str,
@@ -293,6 +302,11 @@ class Queries(ABC):
     def token(self, id: str) -> TokenRow | None:
         found = self.rows(f"SELECT {TOKEN} FROM tokens WHERE id = ?", (id,))
         return _token(found[0]) if found else None
+
+    def expired_tokens(self, before: int, limit: int = 500) -> list[str]:
+        """Ids of tokens that ended before that time."""
+        sql = "SELECT id FROM tokens WHERE expires_at > 0 AND expires_at < ? ORDER BY id LIMIT ?"
+        return [id for (id,) in self.rows(sql, (before, limit))]
 
     def meta(self, key: str) -> bytes | None:
         found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))

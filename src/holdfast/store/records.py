@@ -46,6 +46,8 @@ class Header(msgspec.Struct):
     #: packed `Summary`
     summary: bytes
     is_new: bool = False
+    #: in the commit it comes from, jobs of it came into a queue and nobody took them
+    is_queued: bool = False
 
 
 class Locked(msgspec.Struct):
@@ -150,6 +152,7 @@ class Batch(msgspec.Struct):
     engines: list[EngineRow] = []
     engines_gone: list[str] = []
     tokens: list[TokenRow] = []
+    tokens_gone: list[str] = []
     meta: dict[str, bytes] = {}
 
     @property

@@ -216,8 +216,7 @@ class SqliteStore:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            text = f"the folder for {self.address} cannot be made: {error}"
-            raise (StoreFull if error.errno == errno.ENOSPC else StoreUnavailable)(text) from error
+            raise unwritable(f"the folder for {self.address} cannot be made", error) from error
         kind = file_system(self.path.resolve().parent)
         if is_network(kind) and not allow_network:
             raise UnsafeStore(

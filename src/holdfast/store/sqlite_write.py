@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import apsw
@@ -13,6 +14,9 @@ from holdfast.core.ids import to_key
 
 from .queries import bindable, storable
 from .records import Batch
+
+#: names that come again with every job
+_name = lru_cache(maxsize=1024)(storable)
 
 
 def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, int]) -> None:
@@ -65,11 +69,11 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
                 (
                     to_key(j.execution),
                     j.job,
-                    storable(j.queue),
-                    storable(j.block),
+                    _name(j.queue),
+                    _name(j.block),
                     j.since,
                     j.attempt,
-                    storable(j.incarnation),
+                    _name(j.incarnation),
                     j.timeout,
                 )
                 for j in batch.jobs
@@ -173,5 +177,7 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
                 for t in batch.tokens
             ],
         )
+    if batch.tokens_gone:
+        many("DELETE FROM tokens WHERE id=?", [(id,) for id in batch.tokens_gone])
     if batch.meta:
         many("INSERT OR REPLACE INTO meta VALUES (?,?)", batch.meta.items())
