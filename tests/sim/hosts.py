@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .world import World
 
 #: what reaches an engine within this time is one turn
-TOGETHER = 50 * MS
+TOGETHER = 60 * MS
 _programs: dict[bytes, Program] = {}
 
 

@@ -97,7 +97,7 @@ def long(block: str) -> list[Any]:
 
 @model()
 def turns(block: str) -> list[Any]:
-    """More internal steps than a transition may take: it goes on in the next (see `world.FUEL`)."""
+    """More internal steps than a transition may take: it goes on in the next (see `Plan.fuel`)."""
     return [block, *[f"let x = {n}" for n in range(12)], block, block, "sleep 200ms", *[block] * 3, "return ${1}"]
 
 

@@ -49,7 +49,7 @@ class SimWorker:
         self.is_alive = False
         # Crowded more often than not: what comes together is decided together.
         self.host = home or world.hosts[int(world.random() ** world.plan.crowding * len(world.hosts))]
-        self.slots = 2 + int(world.random() * 4)
+        self.slots = 3 + int(world.random() * 6)
         self._forget()
 
     def _forget(self) -> None:
