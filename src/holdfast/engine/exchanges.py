@@ -141,9 +141,7 @@ class Exchanges:
                 session.cancels.append(CancelNotice(row.execution, row.job, row.attempt))
             if holding.get(key) != row.attempt:
                 # Claimed, but the answer that carried it was lost: the same parcel again.
-                resend = Ask(row.execution, ResendJob(row.job, row.attempt))
-                resend.session = session.incarnation
-                items.append(resend)
+                items.append(resend(session, row))
         self.dispatch.attach(session)
         return items
 
@@ -353,6 +351,20 @@ class Exchanges:
 
     def next_deadline(self) -> int | None:
         return min((s.waiter.until for s in self.dispatch.sessions.values() if s.waiter), default=None)
+
+
+def resend(session: Session, row: JobRow) -> Ask:
+    """The same parcel again. If that is refused, because the store is full or of a bug, nobody has it in hand;
+    the next sweep sees it and tries again."""
+
+    def reply(value: Any, error: Exception | None) -> None:
+        held = session.held.get((row.execution, row.job))
+        if error is not None and held is not None and held.attempt == row.attempt:
+            del session.held[row.execution, row.job]
+
+    ask = Ask(row.execution, ResendJob(row.job, row.attempt), reply)
+    ask.session = session.incarnation
+    return ask
 
 
 class _Bundle:

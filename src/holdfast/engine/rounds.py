@@ -19,7 +19,8 @@ from holdfast.transport.messages import CancelNotice, Hello
 
 from .agenda import HORIZON
 from .dispatch import Held, JobKey, Session
-from .items import Ask, Item, Put, Reply, ResendJob
+from .exchanges import resend
+from .items import Ask, Item, Put, Reply
 from .reaper import Loss, Missed, given_up, lost, overdue
 from .turn import Turn
 
@@ -263,9 +264,7 @@ class Rounds:
             if key not in session.held:
                 deadline = now + self._engine.exchanges.lease * 24
                 session.held[key] = Held(row.attempt, row.since, row.timeout, deadline)
-                again = Ask(row.execution, ResendJob(row.job, row.attempt))
-                again.session = session.incarnation
-                self._engine.add([again])
+                self._engine.add([resend(session, row)])
 
     def hello(self, hello: Hello, is_local: bool, reply: Reply) -> list[Item]:
         engine = self._engine
