@@ -66,7 +66,8 @@ class SimWorker:
         self.link = 0
         #: when an engine last answered it
         self.heard_at = 0
-        self.greeted = 0
+        #: hellos said, and the number of the last one that was answered
+        self.said = self.greeted = 0
         self.is_greeting = False
         self.is_draining = False
         self.paused_until = 0
@@ -149,8 +150,9 @@ class SimWorker:
         keys = {*self.held, *((o.execution, o.job, o.attempt) for o in (*self.outbox, *sending))}
         hello = Hello(
             self.name, self.incarnation, OFFERS, self.slots, holding=[Holding(*key) for key in sorted(keys)],
-            greeting=self.greeted + 1,
+            greeting=self.said + 1,
         )  # fmt: skip
+        self.said += 1
         is_local = self.home is not None
 
         def ask(engine: SimEngine, reply: Reply) -> None:
@@ -163,7 +165,7 @@ class SimWorker:
         if error is not None:
             self._check(error)
             return
-        if self.is_greeting and greeting == self.greeted + 1:
+        if self.is_greeting and greeting == self.said:
             self.is_greeting = False
             self.greeted = greeting
             self._push()
