@@ -36,6 +36,7 @@ from holdfast.transport.messages import Answer
 from .base import Violation
 from .campaign import run_seed
 from .memory import Tables
+from .workers import SimWorker
 
 #: seconds of one core that a bug may take until it is found
 LIMIT = 60.0
@@ -459,6 +460,17 @@ def answers_who_has_greeted_again(patch: Patch) -> None:
         real(self, bundle)
 
     patch.around(Exchanges, "finished", finished)
+
+
+@bug("I-45")
+def greets_twice_under_one_number(patch: Patch) -> None:
+    """A worker says its hello again, perhaps to another engine, under the same number."""
+
+    def greet(real: Any, self: SimWorker, tries: int) -> None:
+        self.said -= tries > 0
+        real(self, tries)
+
+    patch.around(SimWorker, "_greet", greet)
 
 
 @bug("I-47")

@@ -46,7 +46,7 @@ def fault(name: str, moment: str = "", *, weight: int = 2, is_verb: bool = False
 # --- processes and machines ----------------------------------------------------------------------------
 @fault("engine crash", weight=3)
 def engine_crash(world: World, event: Event) -> bool:
-    return world.pick(world.hosts, event.b).crash(event.between(50 * MS, 4 * SECOND))
+    return world.pick(world.hosts, event.b).crash(event.between(50 * MS, 2500 * MS))
 
 
 @fault("engine stops")
@@ -67,7 +67,7 @@ def engine_pause(world: World, event: Event) -> bool:
     if host.engine is None:
         return False
     host.pause(
-        event.between(4 * SECOND, 12 * SECOND) if event.c < 0.3 else event.between(MS, 3 * SECOND), is_suspended=False
+        event.between(3 * SECOND, 8 * SECOND) if event.c < 0.3 else event.between(MS, 1500 * MS), is_suspended=False
     )
     return True
 
@@ -78,7 +78,7 @@ def engine_suspended(world: World, event: Event) -> bool:
     host = world.pick(world.hosts, event.b)
     if host.engine is None:
         return False
-    host.pause(event.between(2500 * MS, 8 * SECOND), is_suspended=True)
+    host.pause(event.between(2500 * MS, 6 * SECOND), is_suspended=True)
     return True
 
 
@@ -87,7 +87,7 @@ def engine_unseen(world: World, event: Event) -> bool:
     """The connection that proves it lives is broken; others may take it for dead."""
     host = world.pick(world.hosts, event.b)
     host.unseen_since = world.now if host.unseen_until < world.now else host.unseen_since
-    host.unseen_until = world.now + event.between(SECOND, 6 * SECOND)
+    host.unseen_until = world.now + event.between(SECOND, 4 * SECOND)
     return host.engine is not None
 
 
@@ -111,7 +111,7 @@ def worker_crash(world: World, event: Event) -> bool:
 def worker_pause(world: World, event: Event) -> bool:
     """Longer than a lease, sometimes: it comes back to find its jobs given up."""
     worker = world.pick(world.workers, event.b)
-    length = event.between(3 * SECOND, 9 * SECOND) if event.c < 0.4 else event.between(MS, 3 * SECOND)
+    length = event.between(3 * SECOND, 7 * SECOND) if event.c < 0.3 else event.between(MS, 1500 * MS)
     worker.paused_until = max(worker.paused_until, world.now + length)
     return worker.is_alive
 
@@ -122,7 +122,7 @@ def worker_twin(world: World, event: Event) -> bool:
     worker = world.pick(world.workers, event.b)
     if worker.home is not None or not worker.is_alive:
         return False
-    worker.paused_until = world.now + event.between(200 * MS, 6 * SECOND)
+    worker.paused_until = world.now + event.between(200 * MS, 5 * SECOND)
     world.hire(worker.name).begin()
     return True
 
@@ -165,7 +165,7 @@ def clock_back(world: World, event: Event) -> bool:
 # --- the store -----------------------------------------------------------------------------------------
 @fault("store away")
 def store_away(world: World, event: Event) -> bool:
-    world.away_until = max(world.away_until, world.now + event.between(50 * MS, 3 * SECOND))
+    world.away_until = max(world.away_until, world.now + event.between(50 * MS, 1500 * MS))
     return True
 
 
@@ -258,12 +258,12 @@ def duplicate_answer(world: World, event: Event, message: Message) -> None:
 @fault("long delay", "request")
 def long_delay(world: World, event: Event, message: Message) -> None:
     """So long that it was given up, asked again, and overtaken."""
-    message.delay += event.between(300 * MS, 6 * SECOND)
+    message.delay += event.between(300 * MS, 3 * SECOND)
 
 
 @fault("long way back", "answer")
 def long_way_back(world: World, event: Event, message: Message) -> None:
-    message.delay += event.between(300 * MS, 6 * SECOND)
+    message.delay += event.between(300 * MS, 3 * SECOND)
 
 
 @fault("partition")
@@ -271,7 +271,7 @@ def partition(world: World, event: Event) -> bool:
     """Nothing gets through between one worker, or the clients, and one machine."""
     names = [*dict.fromkeys(worker.name for worker in world.workers if worker.home is None), "client"]
     pair = (world.pick(names, event.b), world.pick(world.hosts, event.c).n)
-    world.network.cut[pair] = world.now + event.between(500 * MS, 6 * SECOND)
+    world.network.cut[pair] = world.now + event.between(500 * MS, 4 * SECOND)
     return True
 
 
