@@ -66,24 +66,24 @@ def walk(block: str) -> list[Any]:
 
 @model()
 def chain(block: str) -> list[Any]:
-    return [*[block] * 5, "log half of it", *[block] * 5, "return ${1}"]
+    return [*[block] * 5, "log half of it", *[block] * 4, "return ${1}"]
 
 
 @model()
 def fan(block: str) -> list[Any]:
     branch = [block, "sleep 200ms", block]
-    return [block, {"parallel": [branch, branch, block]}, *[block] * 3, "return ${1}"]
+    return [block, {"parallel": [branch, branch, block]}, *[block] * 2, "return ${1}"]
 
 
 @model(signals=("go",))
 def waits(block: str) -> list[Any]:
-    return [block, block, "wait-signal go", block, block, "sleep 300ms", *[block] * 3, "return ${1}"]
+    return [block, block, "wait-signal go", block, block, "sleep 300ms", *[block] * 2, "return ${1}"]
 
 
 @model()
 def retries(block: str) -> list[Any]:
     tried = {"step": f"{block} luck=0.6", "retry": {"attempts": 4, "delay": "150ms", "max-delay": "1s"}}
-    return [block, tried, block, tried, *[block] * 3, "return ${1}"]
+    return [block, tried, block, tried, *[block] * 2, "return ${1}"]
 
 
 @model()
@@ -92,26 +92,26 @@ def long(block: str) -> list[Any]:
     first = {"step": f"{block} long=1", "id": "first"}
     second = {"block": block, "input": {"data": "${steps.first.output}"}}
     return [first, second, {"type": "let", "variable": "x", "value": "${steps.first.output}"}, block,
-            {"block": block, "input": {"data": "${x}"}}, *[block] * 4, "return ${1}"]  # fmt: skip
+            {"block": block, "input": {"data": "${x}"}}, *[block] * 3, "return ${1}"]  # fmt: skip
 
 
 @model()
 def turns(block: str) -> list[Any]:
     """More internal steps than a transition may take: it goes on in the next (see `Plan.fuel`)."""
-    return [block, *[f"let x = {n}" for n in range(12)], block, block, "sleep 200ms", *[block] * 3, "return ${1}"]
+    return [block, *[f"let x = {n}" for n in range(12)], block, block, "sleep 200ms", *[block] * 2, "return ${1}"]
 
 
 @model()
 def slow(block: str) -> list[Any]:
     """Attempts that may take too long for their limit, with heartbeats meanwhile."""
     limited = {"step": f"{block} slow=0.3", "timeout": "800ms", "retry": {"attempts": 3, "delay": "100ms"}}
-    return [block, limited, block, "sleep 200ms", *[block] * 3, "return ${1}"]
+    return [block, limited, block, "sleep 200ms", *[block] * 2, "return ${1}"]
 
 
 @model()
 def polls(block: str) -> list[Any]:
     """A block that asks to be called again later, which is no failure."""
-    return [block, f"{block} poll=0.5", block, f"{block} poll=0.5", *[block] * 3, "return ${1}"]
+    return [block, f"{block} poll=0.5", block, f"{block} poll=0.5", *[block] * 2, "return ${1}"]
 
 
 class Done(NamedTuple):

@@ -69,7 +69,7 @@ def draw(seed: int, only: tuple[int, ...] | None = None) -> Plan:
     enabled = [fault for fault in FAULTS.values() if random() < share] or [FAULTS["engine crash"]]
     bag = [fault.name for fault in enabled for _ in range(fault.weight)]
     events = []
-    for number in range(5 + int(random() * 5)):
+    for number in range(4 + int(random() * 4)):
         name = bag[int(random() * len(bag))]
         events.append(Event(number, int(random() * WINDOW) + 50 * MS, name, random(), random(), random()))
     starts = tuple(
