@@ -88,6 +88,9 @@ def engine_unseen(world: World, event: Event) -> bool:
     host = world.pick(world.hosts, event.b)
     host.unseen_since = world.now if host.unseen_until < world.now else host.unseen_since
     host.unseen_until = world.now + event.between(SECOND, 4 * SECOND)
+    if event.c < 0.3:
+        # What broke the connection may also be why somebody sets the clock.
+        world.later(int(event.c * 3 * SECOND), lambda: world.set_clock(10 * SECOND))
     return host.engine is not None
 
 
@@ -152,13 +155,15 @@ def worker_leaves(world: World, event: Event) -> bool:
 @fault("clock forward")
 def clock_forward(world: World, event: Event) -> bool:
     # Below two seconds it counts as drift, which costs patience; see `Engine.set_clock`.
-    world.skew += event.between(3 * SECOND, 15 * SECOND) if event.c < 0.7 else event.between(60 * SECOND, 3600 * SECOND)
+    world.set_clock(
+        event.between(3 * SECOND, 15 * SECOND) if event.c < 0.7 else event.between(60 * SECOND, 3600 * SECOND)
+    )
     return True
 
 
 @fault("clock back")
 def clock_back(world: World, event: Event) -> bool:
-    world.skew -= event.between(100 * MS, 8 * SECOND)
+    world.set_clock(-event.between(100 * MS, 8 * SECOND))
     return True
 
 

@@ -64,7 +64,7 @@ class SimWorker:
         self.watched = 0
         #: which connection; what comes over an older one is not heard
         self.link = 0
-        #: when an engine last answered it
+        #: when something it said last reached an engine
         self.heard_at = 0
         #: hellos said, and the number of the last one that was answered
         self.said = self.greeted = 0
@@ -188,6 +188,7 @@ class SimWorker:
         exchange = talk.exchange
 
         def ask(engine: SimEngine, reply: Reply) -> None:
+            self.heard_at = self.world.now
             engine.exchange(exchange, reply)
 
         self._call(ask, partial(self._answered, talk))
@@ -216,7 +217,6 @@ class SimWorker:
     def _answered(self, talk: Talk, answer: Answer | None, error: Exception | None) -> None:
         if talk.is_over:
             return
-        self.heard_at = self.world.now
         if error is None:
             assert answer is not None
             self._done(talk)

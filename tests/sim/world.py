@@ -98,6 +98,10 @@ class World:
     def store_now(self) -> int:
         return self.now + self.skew
 
+    def set_clock(self, by: int) -> None:
+        """The store's clock, which is everybody's."""
+        self.skew += by
+
     def pick(self, things: Sequence[T], chance: float) -> T:
         return things[int(chance * len(things))]
 
