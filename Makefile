@@ -34,8 +34,8 @@ format: $(DEV) ## put the code into shape
 bench: $(DEV) ## measure, for a minute or so; beside the peers with ARGS=--peers
 	$(BIN)/python -m bench $(ARGS)
 
-sim: $(DEV) ## seeded fault schedules over the real core (ARGS=... is passed on)
-	$(BIN)/python -m tests.sim $(ARGS)
+sim: $(DEV) ## seeded fault schedules over the real core (SEEDS=n of them; ARGS=... is passed on)
+	$(BIN)/python -m tests.sim $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 # Hashes but no addresses: a lock must hold on any registry.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -1,71 +1,307 @@
-"""What must hold in every simulated world, whatever went wrong in it."""
+"""What must hold in every simulated world, whatever went wrong in it. Numbers as in docs/reference/invariants.md.
+
+One decorated function per check. `on_event` looks at one event before it is applied to the shadow, `on_commit`
+at one execution after each commit that touched it, `on_end` at the world when everything has healed; what is
+seen outside of the engines (`begun`, `acknowledged`, `started` …) is checked in `world`, where it is seen.
+"""
 
 from __future__ import annotations
 
-from holdfast.core.codec import chain, unpack_events
-from holdfast.core.model import JobStatus, Status
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import events as e
+from holdfast.core.codec import pack, unpack
+from holdfast.core.model import BlobRef, JobStatus, Status
 from holdfast.core.snapshot import canonical, restore
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.views import summary_of
+from holdfast.store.records import Batch, Header
 
-from .world import World
+from .base import Violation
+from .checks import on_commit, on_end, on_event
+from .models import MODELS
+from .shadow import Shadow
 
+if TYPE_CHECKING:
+    from .world import World
 
-def check_rows(world: World) -> dict[str, State]:
-    """I-2, I-3, I-4, I-5, I-11, I-12: histories without gaps, chained; rows that follow from them. May be
-    asked at any moment."""
-    states = {}
-    tables = world.tables
-    for id, rows in tables.history.items():
-        state, digest, seq = open_state(id), b"", 0
-        for row in rows:
-            events = unpack_events(row.body)
-            assert row.seq == seq + len(events), f"I-2 {id}: gap at {row.seq}"
-            assert row.digest == chain(digest, row.seq, row.at, row.body), f"I-3 {id}: chain broken at {row.seq}"
-            assert row.at >= state.at, f"I-18 {id}: time runs backwards"
-            fold(state, row.at, events)
-            digest, seq = row.digest, row.seq
-        header = tables.headers[id]
-        assert (header.version, header.digest, header.status) == (seq, digest, state.status), f"I-5 {id}"
-        if tables.parts.get(id):
-            saved = restore(tables.parts[id])
-            if saved.version == state.version:
-                assert canonical(saved) == canonical(state), f"I-4 {id}"
-        places = {job for execution, job in tables.jobs if execution == id}
-        queued = {job.id for job in state.jobs.values() if job.status in (JobStatus.SENT, JobStatus.STARTED)}
-        assert places == queued, f"I-12 {id}: rows {places}, history {queued}"
-        for job in state.jobs.values():
-            row_of = tables.jobs.get((id, job.id))
-            if job.status is JobStatus.STARTED:
-                assert row_of is not None
-                assert row_of.incarnation, f"I-13 {id}/{job.id}: started but unclaimed"
-                assert row_of.attempt == job.attempt, f"I-13 {id}/{job.id}"
-        states[id] = state
-    return states
+_REFERENCE = pack(BlobRef(bytes(16), 0))[:3]
+_SENT, _STARTED = JobStatus.SENT, JobStatus.STARTED
+_NONE: dict[Any, Any] = {}
 
 
-def check_end(world: World) -> dict[str, int]:
-    """After everything has healed: promises 1, 2, 3 and 5."""
-    states = check_rows(world)
-    ends: dict[str, int] = {}
-    for id in world.acked:
-        assert id in states, f"I-1: {id} was acknowledged and is gone"
-    for id, state in states.items():
-        assert state.status.is_ended, f"I-45 {id} never ended"
-        ends[state.status.name] = ends.get(state.status.name, 0) + 1
-        kind = state.workflow
-        touched = {job: n for (execution, job), n in world.effects.items() if execution == id}
-        if kind == "plain":
-            assert all(n == 1 for n in touched.values()), f"I-16 {id}: a plain job ran twice: {touched}"
-        if state.status is Status.COMPLETED:
-            assert state.output == 1, f"{id}: output {state.output}"
-            assert set(touched) == set(range(1, 6)), f"I-15 {id}: completed, but only {sorted(touched)} ran"
-        elif kind != "pure" and touched:
-            # The residue may name more than ran: what was claimed and never heard of may have run.
-            assert set(touched) <= set(state.residue), f"I-33 {id}: ran {sorted(touched)}, said {state.residue}"
-        if state.status is Status.FAILED_SAFE:
-            assert kind == "pure" or not touched, f"I-33 {id}: called safe, but {sorted(touched)} ran"
-    for (execution, job, attempt), n in world.attempts.items():
-        assert n == 1, f"I-13 attempt {attempt} of {execution}/{job} was begun {n} times"
-    assert not world.tables.jobs, "work is left although everything has ended"
-    assert not world.tables.agenda, "something is due although everything has ended"
-    return ends
+# --- events: what may follow what ----------------------------------------------------------------------
+@on_event(e.JobStarted)
+def attempts_are_numbered_and_single(world: World, shadow: Shadow, event: e.JobStarted) -> None:
+    job = shadow.state.jobs.get(event.job)
+    if event.job in shadow.succeeded:
+        shadow.broken("I-15", f"job {event.job} has succeeded and is started again")
+    if job is None or job.status is not JobStatus.SENT:
+        shadow.broken("I-13", f"job {event.job} is started, but does not wait")
+    elif event.attempt != job.attempt + 1:
+        shadow.broken("I-17", f"attempt {event.attempt} of job {event.job} follows {job.attempt}")
+    if shadow.doubt.get(event.job) and not shadow.may_repeat(event.job):
+        shadow.broken("I-16", f"job {event.job} may not repeat, may have run, and is started again")
+
+
+@on_event(e.JobStarted, e.JobScheduled, e.TimerSet, e.LaneAdvanced, e.TimerFired)
+def nothing_new_after_a_stop(world: World, shadow: Shadow, event: e.Event) -> None:
+    if shadow.state.status not in (Status.RUNNING, Status.NEW):
+        shadow.broken("I-29", f"{type(event).__name__} although it is {shadow.state.status.name}")
+
+
+@on_event(e.CancelRequested)
+def cancelled_once(world: World, shadow: Shadow, event: e.CancelRequested) -> None:
+    if shadow.state.status is Status.CANCELLING:
+        shadow.broken("I-7", "cancel was counted twice")
+
+
+@on_event(e.JobSucceeded, e.JobFailed, e.JobRescheduled)
+def only_the_current_attempt_counts(world: World, shadow: Shadow, event: Any) -> None:
+    job = shadow.state.jobs.get(event.job)
+    if job is None or job.status is not JobStatus.STARTED or job.attempt != event.attempt:
+        shadow.broken("I-19", f"attempt {event.attempt} of job {event.job} does not count any more: {event}")
+
+
+@on_event(e.JobSucceeded)
+def only_whoever_ran_it_says_so(world: World, shadow: Shadow, event: e.JobSucceeded) -> None:
+    if (shadow.id, event.job, event.attempt) not in world.produced:
+        shadow.broken("I-13", f"attempt {event.attempt} of job {event.job} succeeded, which no worker ever said")
+
+
+#: µs for which an engine must have been missed; said again here, not taken from the engine
+PATIENCE = 2_000_000
+#: faults that keep engines from writing down, or noticing in time, that they hear a worker
+DEAFENING = ("clock", "commit", "conflict", "crash", "engine", "race", "reading", "slow", "store", "transaction")
+
+
+@on_event(e.JobFailed, e.JobRescheduled)
+def nobody_is_given_up_without_a_reason(world: World, shadow: Shadow, event: Any) -> None:
+    """No lease is over while its worker is heard; no engine is dead that was not missed for a while."""
+    failure = event.failure
+    if failure is None or failure.kind not in ("worker-lost", "outcome-unknown"):
+        return
+    if "went down with its engine" in failure.message:
+        name = shadow.state.jobs[event.job].worker
+        host = next(worker.home for worker in world.workers if worker.name == name)
+        assert host is not None
+        is_gone = host.engine is None or host.booted_at >= shadow.started[event.job, event.attempt]
+        is_missed = host.unseen_until and world.now - host.unseen_since >= PATIENCE
+        if not is_gone and not is_missed:
+            shadow.broken("PATIENCE", f"job {event.job} was given up, but its engine lives: {failure.message}")
+    elif "has been silent" in failure.message and not any(name.startswith(DEAFENING) for name in world.hit):
+        worker, life = world.holders.get((shadow.id, event.job, event.attempt), (None, 0))
+        is_same = worker is not None and worker.is_alive and worker.lives == life
+        if is_same and world.now - worker.heard_at < world.plan.lease // 2:
+            shadow.broken("PATIENCE", f"job {event.job} was given up, but its worker is heard: {failure.message}")
+
+
+@on_event(e.JobReleased)
+def released_in_time_and_accounted_for(world: World, shadow: Shadow, event: e.JobReleased) -> None:
+    job = shadow.state.jobs[event.job]
+    if job.status is JobStatus.STARTED and not event.undelivered:
+        shadow.broken("I-16", f"job {event.job} is released while an attempt is out")
+    if job.status is JobStatus.RESCHEDULED and job.due > shadow.state.at:
+        shadow.broken("I-17", f"job {event.job} is released {job.due - shadow.state.at} µs before it is due")
+
+
+@on_event(e.JobRescheduled)
+def retried_only_as_allowed(world: World, shadow: Shadow, event: e.JobRescheduled) -> None:
+    job, spec = shadow.state.jobs[event.job], shadow.spec(event.job)
+    if event.effect and not shadow.may_repeat(event.job):
+        shadow.broken("I-16", f"job {event.job} may not repeat and may have run, but is to be tried again")
+    if event.failure is None or event.failure.kind == "worker-lost":
+        return
+    if job.failures + 1 >= spec.retry.attempts:
+        shadow.broken("I-17", f"job {event.job} is tried more than {spec.retry.attempts} times")
+    if event.due < shadow.state.at + min(spec.retry.delay, spec.retry.max_delay):
+        shadow.broken("I-17", f"job {event.job} is tried again {event.due - shadow.state.at} µs later")
+
+
+@on_event(e.TimerFired)
+def never_early(world: World, shadow: Shadow, event: e.TimerFired) -> None:
+    timer = shadow.state.timers.get(event.timer)
+    if timer is None:
+        shadow.broken("I-18", f"timer {event.timer} fires twice")
+    elif timer.due > shadow.state.at:
+        shadow.broken("I-18", f"timer {event.timer} fires {timer.due - shadow.state.at} µs before it is due")
+
+
+@on_event(e.SignalReceived)
+def a_signal_counts_once(world: World, shadow: Shadow, event: e.SignalReceived) -> None:
+    if event.key and event.key in shadow.state.signal_keys:
+        shadow.broken("I-7", f"signal {event.name} with key {event.key} was counted twice")
+
+
+@on_event(e.ExecutionCompleted)
+def completed_means_all_of_it(world: World, shadow: Shadow, event: e.ExecutionCompleted) -> None:
+    expected = MODELS[shadow.state.workflow].output
+    if event.output != expected:
+        shadow.broken("I-15", f"completed with {event.output!r} instead of {expected!r}")
+    missing = [job for job in range(1, shadow.state.next_job) if job not in shadow.succeeded]
+    if missing:
+        shadow.broken("I-15", f"completed although jobs {missing} have not succeeded")
+    unseen = [job for job in sorted(shadow.succeeded) if not world.attempted(shadow.id, job)]
+    if unseen:
+        shadow.broken("I-15", f"completed although no worker ever began jobs {unseen}")
+
+
+@on_event(e.ExecutionFailed, e.ExecutionCancelled)
+def the_verdict_names_what_ran(world: World, shadow: Shadow, event: Any) -> None:
+    ran = world.jobs_with_effect(shadow.id)
+    hidden = [job for job in ran if job not in event.residue]
+    if hidden:
+        shadow.broken("I-33", f"jobs {hidden} ran, but the verdict names only {list(event.residue)}")
+    if type(event) is e.ExecutionFailed and (event.status is Status.FAILED_UNSAFE) != bool(event.residue):
+        shadow.broken("I-34", f"{event.status.name} with residue {list(event.residue)}")
+
+
+# --- commits: rows follow from histories ---------------------------------------------------------------
+@on_commit
+def the_header_is_the_fold(world: World, shadow: Shadow, header: Header, batch: Batch) -> None:
+    state = shadow.state
+    if header.version != state.version or header.digest != shadow.digest:
+        shadow.broken("I-5", f"the header says version {header.version}, the history {state.version}")
+    if header.status is not state.status or header.jobs_done != state.jobs_done:
+        shadow.broken("I-4", f"the header says {header.status.name} and {header.jobs_done} jobs")
+    if header.logs != world.tables.logs.get(header.id, 0):
+        shadow.broken("I-2", f"the header counts {header.logs} lines, there are {world.tables.logs.get(header.id, 0)}")
+    if header.definition not in world.tables.definitions:
+        shadow.broken("I-36", "its definition is not stored")
+
+
+@on_commit
+def work_is_where_the_history_says(world: World, shadow: Shadow, header: Header, batch: Batch) -> None:
+    """Jobs that wait or run are rows of the queue; jobs in back-off, timers and turns are on the agenda."""
+    state = shadow.state
+    rows = world.tables.jobs.get(header.id, _NONE)
+    agenda = world.tables.agenda.get(header.id, _NONE)
+    places = dues = 0
+    for job in state.jobs.values():
+        status = job.status
+        if status is _SENT or status is _STARTED:
+            places += 1
+            row = rows.get(job.id)
+            if row is None:
+                shadow.broken("I-12", f"job {job.id} is {status.name}, but has no row")
+            elif (status is _STARTED) != bool(row.incarnation) or row.attempt != job.attempt:
+                shadow.broken("I-13", f"job {job.id} is {status.name} at {job.attempt}, its row says {row}")
+        elif status is JobStatus.RESCHEDULED:
+            dues += 1
+            if f"job/{job.id}" not in agenda or agenda[f"job/{job.id}"].due != job.due:
+                shadow.broken("I-18", f"job {job.id} is in back-off, but is not on the agenda")
+    if places != len(rows):
+        shadow.broken("I-11", f"jobs {sorted(rows)} are in the queue, but only {places} wait or run")
+    for timer in state.timers.values():
+        dues += 1
+        if f"timer/{timer.id}" not in agenda or agenda[f"timer/{timer.id}"].due != timer.due:
+            shadow.broken("I-18", f"timer {timer.id} is not on the agenda")
+    if state.is_turn_open and not shadow.is_ended:
+        dues += 1
+        if f"turn/{state.turn}" not in agenda:
+            shadow.broken("I-18", f"turn {state.turn} is not on the agenda")
+    if dues != len(agenda):
+        shadow.broken("I-18", f"the agenda has {sorted(agenda)}, the history waits for {dues} of that")
+
+
+@on_commit
+def snapshots_are_folds(world: World, shadow: Shadow, header: Header, batch: Batch) -> None:
+    id = header.id
+    if shadow.is_ended:
+        if world.tables.parts.get(id):
+            shadow.broken("I-36", "it has ended and has snapshot parts")
+        return
+    if not batch.parts or not any(part[0] == id for part in batch.parts):
+        return
+    world.reach("snapshot")
+    try:
+        saved = restore(world.tables.parts[id])
+    except Exception as error:
+        shadow.broken("I-4", f"the snapshot cannot be read: {error}")
+    if canonical(saved) != canonical(shadow.state):
+        shadow.broken("I-4", f"the snapshot at {saved.version} is not the fold of the history")
+
+
+@on_commit
+def references_lead_somewhere(world: World, shadow: Shadow, header: Header, batch: Batch) -> None:
+    for row in batch.history:
+        if _REFERENCE in row.body and row.execution == header.id:
+            for digest in _digests(unpack(row.body)):
+                if (row.execution, digest) not in world.tables.blobs:
+                    shadow.broken("I-36", f"row {row.seq} refers to a value that is not stored")
+            world.reach("long value")
+
+
+def _digests(value: Any) -> list[bytes]:
+    if isinstance(value, BlobRef):
+        return [value.digest]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [digest for item in value for digest in _digests(item)] if isinstance(value, list) else []
+
+
+# --- the end: promises to people -----------------------------------------------------------------------
+@on_end
+def what_was_acknowledged_is_there(world: World) -> None:
+    for id in world.acknowledged_starts:
+        if id not in world.shadows:
+            raise Violation("I-1", f"{id} was acknowledged and is gone")
+    for start, ids in world.asked.values():
+        made = [id for id in ids if id in world.shadows]
+        if start.key and len(made) > 1:
+            raise Violation("I-1", f"key {start.key} made {len(made)} executions")
+
+
+@on_end
+def everything_has_ended(world: World) -> None:
+    for id, shadow in world.shadows.items():
+        if not shadow.state.status.is_ended:
+            shadow.broken("I-45", "never ended")
+        if world.tables.jobs.get(id):
+            shadow.broken("I-11", "it has ended, and has jobs in the queue")
+        if world.tables.agenda.get(id):
+            shadow.broken("I-18", "it has ended, and has something on the agenda")
+        header = world.tables.headers[id]
+        if header.summary != pack(summary_of(shadow.state)):
+            shadow.broken("I-4", "the header's summary is not that of the state")
+
+
+@on_end
+def verdicts_hold_afterwards(world: World) -> None:
+    """What ran is counted again when nothing runs any more: an attempt may have begun after the verdict."""
+    for id, shadow in world.shadows.items():
+        state = shadow.state
+        ran = world.jobs_with_effect(id)
+        if state.status is not Status.COMPLETED:
+            hidden = [job for job in ran if job not in state.residue]
+            if hidden:
+                shadow.broken("I-33", f"jobs {hidden} ran, but the verdict names only {list(state.residue)}")
+        claimed = {job for job, _ in shadow.started}
+        unclaimed = [job for job in ran if job not in claimed]
+        if unclaimed:
+            shadow.broken("I-13", f"jobs {unclaimed} ran without ever having been claimed")
+
+
+@on_end
+def slots_are_given_back(world: World) -> None:
+    for host in world.hosts:
+        engine = host.engine
+        if engine is None or engine.pending or world.now < host.paused_until:
+            continue
+        for session in engine.dispatch.sessions.values():
+            open_ones = [place for place in engine.exchanges._open if place[0] == session.incarnation]
+            if session.planned and not open_ones:
+                raise Violation(
+                    "I-47", f"worker {session.name} has {session.planned} planned claims left at {engine.id}"
+                )
+
+
+def states_in_memory(world: World, engine: Any) -> None:
+    """I-4 for what an engine remembers between turns: nothing uncommitted, nothing changed afterwards."""
+    for id, cached in engine.committer.cache.items():
+        shadow = world.shadows.get(id)
+        if shadow is None:
+            raise Violation("I-4", f"{engine.id} remembers {id}, which was never committed")
+        if cached.state.version > shadow.state.version:
+            shadow.broken("I-4", f"{engine.id} remembers version {cached.state.version}")
+        if cached.state.version == shadow.state.version and canonical(cached.state) != canonical(shadow.state):
+            shadow.broken("I-4", f"what {engine.id} remembers of it is not the fold of the history")

@@ -1,15 +1,19 @@
-"""A store in memory with faults: what the engine's logic may ask of a store, and ways for it to go wrong."""
+"""A store in memory: what an engine may ask of a store, with the port's promises and none of its disks.
+
+It compares versions and refuses what would write over others (`Conflict`), but it holds no locks: two engines
+can be between lock and commit at the same time, which the real stores only allow for rows that do not exist
+yet. Rows are kept as they are given; `--paranoid` shows that nobody changes them afterwards.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-from holdfast.core.codec import unpack
+from holdfast.core.codec import pack, unpack
 from holdfast.core.errors import Conflict
-from holdfast.core.model import BlockOffer
+from holdfast.core.model import BlockOffer, Status
 from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, Key, Published, StartKey, WorkflowKey
 from holdfast.core.rows import AgendaRow, JobRow
 from holdfast.store.records import Batch, EngineRow, Header, HistoryRow, Locked, StartRow, WorkerRow
@@ -18,11 +22,13 @@ from holdfast.store.records import Batch, EngineRow, Header, HistoryRow, Locked,
 class Tables:
     """What is durable: it outlives every engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_paranoid: bool = False) -> None:
         self.headers: dict[str, Header] = {}
         self.history: dict[str, list[HistoryRow]] = {}
-        self.jobs: dict[tuple[str, int], JobRow] = {}
-        self.agenda: dict[tuple[str, str], AgendaRow] = {}
+        #: execution → job → row
+        self.jobs: dict[str, dict[int, JobRow]] = {}
+        #: execution → item → row
+        self.agenda: dict[str, dict[str, AgendaRow]] = {}
         self.blobs: dict[tuple[str, bytes], bytes] = {}
         self.parts: dict[str, dict[str, bytes]] = {}
         self.beats: dict[tuple[str, int], tuple[int, bytes]] = {}
@@ -33,121 +39,194 @@ class Tables:
         self.workers: dict[str, WorkerRow] = {}
         self.engines: dict[str, EngineRow] = {}
         self.logs: dict[str, int] = {}
+        #: rows as they were given, and what they looked like then; only where somebody wants to know
+        self.given: list[tuple[Any, bytes]] | None = [] if is_paranoid else None
 
-    def write(self, batch: Batch, expected: Mapping[str, int]) -> None:
-        """All or nothing: conflicts are found before anything is changed."""
+    def compare(self, batch: Batch, expected: Mapping[str, int]) -> None:
+        """Conflicts are found before anything is changed: all or nothing."""
         for header in batch.headers:
             known = self.headers.get(header.id)
-            if header.is_new == (known is not None) or (known is not None and known.version != expected[header.id]):
+            if header.is_new:
+                if known is not None:
+                    raise Conflict
+            elif known is None or known.version != expected[header.id]:
                 raise Conflict
         for row in batch.starts:
             if (row.tenant, row.key) in self.starts:
                 raise Conflict
-        batch = copy.deepcopy(batch)
-        self.headers.update((header.id, header) for header in batch.headers)
+        for one in batch.published:
+            newest = self.published.get((one.tenant, one.name))
+            if one.version != (newest.version + 1 if newest else 1):
+                raise Conflict
+
+    def write(self, batch: Batch, expected: Mapping[str, int]) -> None:
+        self.compare(batch, expected)
+        if self.given is not None:
+            self._watch(batch)
+            batch = copy.deepcopy(batch)
+        for header in batch.headers:
+            self.headers[header.id] = header
         for past in batch.history:
-            rows = self.history.setdefault(past.execution, [])
-            assert not rows or rows[-1].seq < past.seq, "history grows only at its end"
+            rows = self.history.get(past.execution)
+            if rows is None:
+                rows = self.history[past.execution] = []
             rows.append(past)
-        for gone in batch.jobs_gone:
-            self.jobs.pop(gone, None)
-        self.jobs.update(((job.execution, job.job), job) for job in batch.jobs)
-        for item in batch.agenda_gone:
-            self.agenda.pop(item, None)
-        self.agenda.update(((due.execution, due.item), due) for due in batch.agenda)
-        self.blobs.update(((execution, digest), data) for execution, digest, data in batch.blobs)
+        for execution, job in batch.jobs_gone:
+            self.jobs.get(execution, {}).pop(job, None)
+        for row in batch.jobs:
+            self.jobs.setdefault(row.execution, {})[row.job] = row
+        for execution, item in batch.agenda_gone:
+            self.agenda.get(execution, {}).pop(item, None)
+        for due in batch.agenda:
+            self.agenda.setdefault(due.execution, {})[due.item] = due
+        for line in batch.logs:
+            self.logs[line.execution] = max(self.logs.get(line.execution, 0), line.number)
+        for execution, digest, data in batch.blobs:
+            self.blobs[execution, digest] = data
         for execution in batch.parts_gone:
             self.parts.pop(execution, None)
         for execution, part, data in batch.parts:
             parts = self.parts.setdefault(execution, {})
-            parts[part] = data
-            if not data:
-                del parts[part]
-        self.beats.update(((execution, job), (attempt, data)) for execution, job, attempt, data in batch.beats)
-        self.definitions.update(batch.definitions)
-        self.starts.update(((row.tenant, row.key), row) for row in batch.starts)
-        self.blocks.update((offer.name, offer) for offer in batch.blocks)
-        self.workers.update((worker.name, worker) for worker in batch.workers)
-        self.engines.update((engine.id, engine) for engine in batch.engines)
+            if data:
+                parts[part] = data
+            else:
+                parts.pop(part, None)
+        self._write_rare(batch)
+
+    def _write_rare(self, batch: Batch) -> None:
+        for execution, job, attempt, data in batch.beats:
+            self.beats[execution, job] = (attempt, data)
+        for execution in batch.beats_gone:
+            for key in [key for key in self.beats if key[0] == execution]:
+                del self.beats[key]
+        for digest, data in batch.definitions:
+            self.definitions.setdefault(digest, data)
+        for one in batch.published:
+            self.published[one.tenant, one.name] = Published(one.version, one.definition)
+        for start in batch.starts:
+            self.starts[start.tenant, start.key] = start
+        for offer in batch.blocks:
+            self.blocks[offer.name] = offer
+        for name in batch.workers_gone:
+            if name in self.workers and self.workers[name].state == "offline":
+                del self.workers[name]
+        for worker in batch.workers:
+            self.workers[worker.name] = worker
+        for engine in batch.engines:
+            self.engines[engine.id] = engine
         for id in batch.engines_gone:
             self.engines.pop(id, None)
 
+    # --- paranoia -------------------------------------------------------------------------------------
+    def _watch(self, batch: Batch) -> None:
+        assert self.given is not None
+        for rows in (batch.headers, batch.history, batch.jobs, batch.agenda, batch.workers, batch.engines):
+            self.given += [(row, pack(row)) for row in rows]
+
+    def changed_afterwards(self) -> list[Any]:
+        """Rows somebody changed after having committed them."""
+        return [row for row, before in self.given or () if pack(row) != before]
+
 
 class MemoryQueries:
-    """The questions rounds and exchanges ask."""
+    """The questions rounds and exchanges ask. Worker rows are given out as copies: whoever reads them may
+    write on them, as on rows that came out of a database."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
+    def __enter__(self) -> MemoryQueries:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
     def workers(self) -> list[WorkerRow]:
-        return copy.deepcopy([self._tables.workers[name] for name in sorted(self._tables.workers)])
+        return [copy.copy(self._tables.workers[name]) for name in sorted(self._tables.workers)]
+
+    def worker(self, name: str) -> WorkerRow | None:
+        return copy.copy(self._tables.workers.get(name))
 
     def engines(self) -> list[EngineRow]:
         return list(self._tables.engines.values())
 
+    def _jobs(self) -> Iterator[JobRow]:
+        for execution in sorted(self._tables.jobs):
+            yield from self._tables.jobs[execution].values()
+
     def claimed(self, incarnation: str = "", limit: int = 10_000) -> list[JobRow]:
-        rows = [row for row in self._tables.jobs.values() if row.incarnation]
-        return copy.deepcopy([row for row in rows if not incarnation or row.incarnation == incarnation])
+        found = [row for row in self._jobs() if row.incarnation and incarnation in ("", row.incarnation)]
+        return sorted(found, key=lambda row: (row.execution, row.job))[:limit]
 
-    def worker(self, name: str) -> WorkerRow | None:
-        return copy.deepcopy(self._tables.workers.get(name))
-
-    def departed(self, before: int) -> list[str]:
-        return []
-
-    def expired_tokens(self, before: int) -> list[str]:
-        return []
-
-    def orphan_claims(self) -> list[JobRow]:
+    def orphan_claims(self, limit: int = 1000) -> list[JobRow]:
         known = {worker.incarnation for worker in self._tables.workers.values()}
-        return copy.deepcopy(
-            [row for row in self._tables.jobs.values() if row.incarnation and row.incarnation not in known]
-        )
+        return [row for row in self.claimed() if row.incarnation not in known][:limit]
 
-    def ready(self, limit: int = 1000, places: Any = None) -> list[JobRow]:
-        rows = [row for row in self._tables.jobs.values() if not row.incarnation and (row.queue, row.block) in places]
-        return copy.deepcopy(sorted(rows, key=lambda row: (row.since, row.execution, row.job))[:limit])
+    def ready(self, limit: int = 1000, places: Sequence[tuple[str, str]] = ()) -> list[JobRow]:
+        found = [row for row in self._jobs() if not row.incarnation and (row.queue, row.block) in places]
+        return sorted(found, key=lambda row: (row.since, row.execution, row.job))[:limit]
 
     def due(self, now: int, limit: int = 500) -> list[AgendaRow]:
-        rows = [row for row in self._tables.agenda.values() if row.due <= now]
-        return sorted(rows, key=lambda row: (row.due, row.execution, row.item))[:limit]
+        found = [row for rows in self._tables.agenda.values() for row in rows.values() if row.due <= now]
+        return sorted(found, key=lambda row: (row.due, row.execution, row.item))[:limit]
 
     def history(self, id: str, after: int = 0, limit: int = 1000) -> list[HistoryRow]:
-        return [row for row in self._tables.history.get(id, []) if row.seq > after][:limit]
+        return [row for row in self._tables.history.get(id, ()) if row.seq > after][:limit]
 
     def beat(self, id: str, job: int) -> tuple[int, Any] | None:
         found = self._tables.beats.get((id, job))
         return (found[0], unpack(found[1])) if found else None
 
     def stale_beats(self) -> list[str]:
+        headers = self._tables.headers
+        return list(dict.fromkeys(id for id, _ in self._tables.beats if id in headers and headers[id].status.is_ended))
+
+    def departed(self, before: int) -> list[str]:
+        rows = self._tables.workers.values()
+        return sorted(row.name for row in rows if row.state == "offline" and row.seen_at < before)
+
+    def expired_tokens(self, before: int) -> list[str]:
         return []
 
     def stopping(self) -> list[str]:
-        return [h.id for h in self._tables.headers.values() if h.status.name == "CANCELLING"]
+        return [id for id, header in self._tables.headers.items() if header.status in _STOPPING]
+
+
+_STOPPING = (Status.CANCELLING, Status.FORCE_CANCELLING, Status.KILLING)
 
 
 class MemoryStore:
-    """One engine's view of the tables. `fault` is asked before and after each commit and may raise."""
+    """One engine's view of the tables. `happen` is told of each moment of a transaction, and may raise."""
 
     kind = "memory"
     is_shared = True
     address = "memory"
 
     def __init__(
-        self, tables: Tables, now: Callable[[], int], fault: Callable[[str], None], living: Callable[[], list[str]]
+        self,
+        tables: Tables,
+        now: Callable[[], int],
+        living: Callable[[], list[str] | None],
+        happen: Callable[[str, Batch | None], None],
+        committed: Callable[[Batch], None],
     ) -> None:
         self.tables = tables
-        self.now = now
-        self.fault = fault
         self.living_engines = living
+        self._now = now
+        self.happen = happen
+        self.committed = committed
+        self._queries = MemoryQueries(tables)
+
+    def now(self) -> int:
+        self.happen("read", None)
+        return self._now()
 
     def begin(self) -> MemoryTransaction:
-        self.fault("begin")
-        return MemoryTransaction(self)
+        self.happen("begin", None)
+        return MemoryTransaction(self, self._now())
 
-    @contextmanager
-    def reading(self) -> Iterator[MemoryQueries]:
-        yield MemoryQueries(self.tables)
+    def reading(self) -> MemoryQueries:
+        self.happen("read", None)
+        return self._queries
 
     def hint(self) -> None:
         """Losing all of them costs only latency, so none is ever sent."""
@@ -158,9 +237,9 @@ class MemoryStore:
 
 
 class MemoryTransaction:
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, now: int) -> None:
         self._store = store
-        self.now = store.now()
+        self.now = now
         self._versions: dict[str, int] = {}
 
     def lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
@@ -197,8 +276,10 @@ class MemoryTransaction:
         return answer
 
     def commit(self, batch: Batch) -> None:
-        self._store.fault("before commit")
-        self._store.tables.write(batch, self._versions)
-        self._store.fault("after commit")
+        store = self._store
+        store.happen("before commit", batch)
+        store.tables.write(batch, self._versions)
+        store.committed(batch)
+        store.happen("after commit", batch)
 
     def abort(self) -> None: ...

@@ -1,91 +1,122 @@
-"""A short run of the simulator in every build; `make sim` runs as many seeds as there is time for."""
+"""A share of the simulator in every build; `make sim` runs as many seeds as there is time for."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+import logging
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
 
 import pytest
 
-from holdfast.core import ledger
-from holdfast.core.model import Effect, JobSpec
-from holdfast.engine.exchanges import Exchanges
-from holdfast.engine.items import Item, Reply
-from holdfast.engine.turn import Turn
-from holdfast.transport.messages import Exchange
-from tests.sim.__main__ import run_seed
-from tests.sim.world import FAULTS
+from tests.sim.__main__ import commit, twice
+from tests.sim.base import Violation
+from tests.sim.bugs import BUGS, hunt, plant
+from tests.sim.campaign import MEANINGFUL, paranoid, run_all, run_seed
+from tests.sim.faults import FAULTS
+from tests.sim.plan import draw
+from tests.sim.shrink import breaks, ddmin, report, shrink
+
+#: seconds of schedules in all, in so many tests: two processes may share them
+BUDGET, SHARES = 90, 3
+SEEDS = Path(__file__).with_name("seeds.txt")
 
 
 @pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("CRITICAL", logger="holdfast")
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
-def test_no_schedule_breaks_a_promise_and_every_fault_was_there() -> None:
-    hits: Counter[str] = Counter()
-    ends: Counter[str] = Counter()
-    for seed in range(400):
-        world, ended = run_seed(seed)
-        hits.update(world.hit)
-        ends.update(ended)
-    assert all(hits[fault] > 50 for fault in FAULTS), hits
-    assert ends["COMPLETED"] > 1000
-    assert ends["FAILED_UNSAFE"] > 50
-    assert ends["CANCELLED"] > 20
+def first_seed() -> int:
+    """Another stretch of seeds for every commit, so that what was tried grows with the history."""
+    try:
+        return int(commit(), 16) % 1_000_000_000
+    except ValueError:
+        return date.today().toordinal() * 1000
 
 
-def test_one_seed_is_one_world() -> None:
-    for seed in (3, 17, 79):
-        assert run_seed(seed)[0].trace.digest() == run_seed(seed)[0].trace.digest()
+@pytest.mark.parametrize("share", range(SHARES))
+def test_no_schedule_breaks_a_promise_and_none_is_empty(share: int) -> None:
+    first = first_seed() + share * 10_000_000
+    print(f"seeds from {first}")
+    try:
+        # However slow the machine: enough of them that every fault and every rare path must have been there.
+        summary = run_all(range(first, first + 10_000_000), seconds=BUDGET / SHARES, least=MEANINGFUL)
+    except Violation as violation:
+        pytest.fail(report(violation.seed, None, commit()))
+    print(summary.text())
+    assert summary.emptiness() == []
+    assert all(summary.hits[name] >= 10 for name in FAULTS), summary.hits
 
 
-def repeats_everything(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(JobSpec, "may_repeat", property(lambda spec: True))
+def regressions() -> list[tuple[int, tuple[int, ...] | None]]:
+    found = []
+    for line in SEEDS.read_text().splitlines():
+        words = line.partition("#")[0].split()
+        if words:
+            only = tuple(int(n) for n in words[1].split(",")) if len(words) > 1 else None
+            found.append((int(words[0]), only))
+    return found
 
 
-def calls_failures_harmless(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "effect_of_failure", lambda spec, said: Effect.NONE)
+@pytest.mark.parametrize(("seed", "only"), regressions())
+def test_what_was_found_once_stays_mended(seed: int, only: tuple[int, ...] | None) -> None:
+    assert breaks(seed, only) is None
 
 
-def answers_before_the_commit(patch: pytest.MonkeyPatch) -> None:
-    real = Turn._build
-
-    def build(self: Turn) -> None:
-        real(self)
-        self.answer()
-
-    patch.setattr(Turn, "_build", build)
+def test_one_seed_is_one_world_in_any_process() -> None:
+    assert twice(first_seed(), 60) == 0
 
 
-def takes_any_greeting(patch: pytest.MonkeyPatch) -> None:
-    """A worker that comes back from another engine is not asked what it holds."""
-    real = Exchanges.exchange
-
-    def exchange(self: Exchanges, exchange: Exchange, now: int, reply: Reply) -> list[Item]:
-        session = self.dispatch.sessions.get(exchange.incarnation)
-        if session is not None:
-            session.greeting = exchange.greeting
-        return real(self, exchange, now, reply)
-
-    patch.setattr(Exchanges, "exchange", exchange)
+def test_nothing_is_changed_after_it_was_committed_and_deciding_is_a_function() -> None:
+    for seed in range(first_seed(), first_seed() + 40):
+        paranoid(seed)
 
 
-@pytest.mark.parametrize(
-    ("plant", "invariant", "first"),
-    [
-        (repeats_everything, "I-16", 0),
-        (calls_failures_harmless, "I-33", 0),
-        (answers_before_the_commit, "I-1", 0),
-        (takes_any_greeting, "stuck", 600),
-    ],
-)
-def test_it_finds_planted_bugs(plant: Any, invariant: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch)
+def rotation() -> list[str]:
+    """Four bugs a day; every bug has its turn."""
+    names, day = sorted(BUGS), date.today().toordinal()
+    return [names[(day * 4 + n) % len(names)] for n in range(4)]
 
-    def campaign() -> None:
-        for seed in range(first, first + 2000):
-            run_seed(seed)
 
-    with pytest.raises(AssertionError, match=invariant):
-        campaign()
+@pytest.mark.parametrize("name", rotation())
+def test_it_finds_planted_bugs(name: str) -> None:
+    found = hunt(name)
+    print(f"{name}: {found.violation} after {found.seeds} seeds")
+    assert found.violation is not None, f"{name} was not found in {found.seeds} seeds"
+    assert found.violation.invariant in BUGS[name].invariants, str(found.violation)
+
+
+def test_there_are_enough_bugs_and_they_leave_nothing_behind() -> None:
+    assert len(BUGS) >= 24
+    before = run_seed(5).trace.digest()
+    for name in BUGS:
+        with plant(name):
+            pass
+    assert run_seed(5).trace.digest() == before
+
+
+def test_a_schedule_shrinks_to_the_faults_that_matter() -> None:
+    with plant("takes-unknown-for-done"):
+        found = hunt("takes-unknown-for-done").violation
+        assert found is not None
+        result = shrink(found.seed)
+        assert result is not None
+        kept, violation = result
+        assert violation.invariant == found.invariant
+        events = draw(found.seed).events
+        assert len(kept) < len(events)
+        assert any("commit unknown" in event.name for event in events if event.number in kept)
+        for event in kept:
+            again = breaks(found.seed, [n for n in kept if n != event])
+            assert again is None or again.invariant != violation.invariant, f"fault {event} is not needed"
+        text = report(found.seed, kept, "abc")
+        assert f"seed {found.seed}, commit abc, step {violation.step}, invariant {violation.invariant}" in text
+        assert f"--seed {found.seed} --only {','.join(map(str, kept))}" in text
+
+
+def test_ddmin_finds_the_smallest_set() -> None:
+    assert ddmin(range(20), lambda some: {3, 11, 12} <= set(some)) == [3, 11, 12]
+    assert ddmin(range(5), lambda some: True) == []

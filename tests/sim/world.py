@@ -1,341 +1,336 @@
-"""The simulated world: engines, workers and a client on one store, virtual time, one seed for everything.
+"""The simulated world: engines, workers and clients on one store, virtual time, one seed for everything.
 
-Engines are the real `Engine` without its thread; workers speak the real messages. What happens outside is
-written by the workers into `effects`, which no engine sees.
+Engines are the real `Engine` without its thread (`hosts`), workers and clients speak the real messages. An event
+heap says what happens next; nothing happens in between. What happens outside is noted here, where no engine can
+see it, and compared with what the histories say.
 """
 
 from __future__ import annotations
 
 import heapq
-import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from random import Random
+from typing import Any, TypeVar
 
-from holdfast.core.errors import Refused, StoreUnavailable, UnknownWorker, WorkerSuperseded
-from holdfast.core.ids import make_id
-from holdfast.core.model import Actor, BlockOffer, Failure
-from holdfast.core.program import Program
-from holdfast.core.requests import CancelExecution
-from holdfast.engine.engine import Engine
-from holdfast.engine.wishes import Existing
-from holdfast.language import canonical, compile_definition, program_from_bytes
-from holdfast.store.port import CommitUnknown
-from holdfast.transport.messages import Answer, Exchange, Hello, Holding, Outcome, Parcel
+import holdfast.engine.turn as turn_module
+import holdfast.language.interpret as interpret_module
+from holdfast.core.model import JobStatus, Status
+from holdfast.store.records import Batch
+from holdfast.transport.messages import Answer, Outcome, Parcel
 
-from .memory import MemoryStore, Tables
+from .base import MS, SECOND, Crash, Violation
+from .checks import COMMIT_CHECKS, END_CHECKS
+from .clients import Cancel, Start
+from .faults import FAULTS
+from .hosts import Host, SimEngine
+from .invariants import DEAFENING, states_in_memory
+from .memory import Tables
+from .models import MODELS
+from .network import Network
+from .plan import Event, Plan
+from .shadow import Shadow
+from .workers import FORGED, SimWorker
 
-SECOND = 1_000_000
-MS = 1_000
-OFFERS = [BlockOffer("plain"), BlockOffer("again", idempotent=True), BlockOffer("pure", pure=True)]
-FAULTS = ("engine crash", "worker crash", "lost answer", "lost request", "duplicate", "commit fails", "commit unknown",
-          "crash around commit", "pause", "clock jump", "failover")  # fmt: skip
-
-_programs: dict[bytes, Program] = {}
-
-
-def _compiled(data: bytes) -> Program:
-    if data not in _programs:
-        _programs[data] = program_from_bytes(data)
-    return _programs[data]
-
-
-def _definitions() -> dict[str, tuple[bytes, Program]]:
-    def steps(block: str) -> list[Any]:
-        return [block, "let x = 1", {"parallel": [block, [block, "sleep 2s"], block]}, "sleep 1s", block, "return ${x}"]
-
-    made = {}
-    for block in ("plain", "again", "pure"):
-        definition = {"name": block, "steps": steps(block)}
-        data = canonical(definition)
-        made[block] = (data, compile_definition(definition))
-    return made
-
-
-DEFINITIONS = _definitions()
-
-
-class Crash(BaseException):
-    """The process is gone, in the middle of whatever it did."""
-
-
-class SimEngine(Engine):
-    """An engine whose clock is the world's and which never sleeps."""
-
-    def __init__(self, world: World, id: str) -> None:
-        self._world = world
-        self._jump = 0
-        super().__init__(world.store_for(id), _compiled, key=b"k" * 32, id=id, name=id, lease=10.0, beat=3.0)
-
-    def clock(self) -> int:
-        return self._world.now
-
-    def set_clock(self, now: int) -> None: ...
-
-    def _rest(self, seconds: float) -> None: ...
-
-
-class SimWorker:
-    """One worker: takes parcels, runs them for a while, repeats itself until it is heard."""
-
-    def __init__(self, world: World, name: str) -> None:
-        self.world = world
-        self.name = name
-        self.life = 0
-        self.begin()
-
-    def begin(self) -> None:
-        self.life += 1
-        self.incarnation = f"{self.name}-{self.life}"
-        self.running: dict[tuple[str, int, int], Parcel] = {}
-        self.done: list[Outcome] = []
-        self.seen_attempts: set[tuple[str, int, int]] = set()
-        self.number = 0
-        self.seen = 0
-        self.open: Exchange | None = None
-        self.is_welcome = False
-        self.greetings = 0
-        self.paused_until = 0
-        self.engine = self.world.chance.randrange(len(self.world.engines)) if self.world.engines else 0
-
-    def act(self) -> None:
-        if self.world.now < self.paused_until:
-            return
-        engine = self.world.engines[self.engine]
-        if engine is None:
-            self.engine = (self.engine + 1) % len(self.world.engines)
-            return
-        if not self.is_welcome:
-            holding = [Holding(*key) for key in (*self.running, *((o.execution, o.job, o.attempt) for o in self.done))]
-            greeting = self.greetings + 1
-            hello = Hello(self.name, self.incarnation, OFFERS, slots=3, holding=holding, greeting=greeting)
-            self.send(lambda reply: engine.hello(hello, reply), partial(self.greeted, greeting))
-            return
-        if self.open is None:
-            self.number += 1
-            self.open = Exchange(
-                self.incarnation, self.number, list(self.done), seen=self.number - 1, greeting=self.greetings
-            )
-        exchange = self.open
-        self.send(lambda reply: engine.exchange(exchange, reply), self.answered)
-
-    def send(self, ask: Callable[[Any], None], heard: Callable[[Any, Exception | None], None]) -> None:
-        """Over a network that loses, repeats and delays."""
-        world, life = self.world, self.life
-        times = 2 if world.happens("duplicate") else 1
-        if world.happens("lost request"):
-            return
-
-        def reply(value: Any, error: Exception | None) -> None:
-            if world.happens("lost answer"):
-                return
-            world.later(world.delay(), lambda: heard(value, error) if self.life == life else None)
-
-        for _ in range(times):
-            world.later(world.delay(), lambda: ask(reply))
-
-    def greeted(self, greeting: int, value: Any, error: Exception | None) -> None:
-        if error is None and greeting == self.greetings + 1:
-            self.greetings, self.is_welcome = greeting, True
-
-    def answered(self, answer: Answer | None, error: Exception | None) -> None:
-        if isinstance(error, WorkerSuperseded | UnknownWorker):
-            # The exchange is asked anew under a new number, as the real worker does.
-            self.is_welcome, self.open = False, None
-            return
-        if error is not None or answer is None or self.open is None or answer.number != self.open.number:
-            return
-        told = {(o.execution, o.job, o.attempt) for o in self.open.outcomes}
-        self.done = [o for o in self.done if (o.execution, o.job, o.attempt) not in told]
-        self.open = None
-        for parcel in answer.jobs:
-            key = (parcel.execution, parcel.job, parcel.attempt)
-            if key not in self.seen_attempts:
-                self.seen_attempts.add(key)
-                self.running[key] = parcel
-                self.world.ran(parcel)
-                life = self.life
-                self.world.later(self.world.chance.randrange(1, 400) * MS, partial(self.finish, key, life))
-
-    def finish(self, key: tuple[str, int, int], life: int) -> None:
-        parcel = self.running.pop(key, None) if life == self.life else None
-        if parcel is None:
-            return
-        failure = Failure("block-error", "bad luck") if self.world.chance.random() < 0.02 else None
-        self.done.append(Outcome(*key, parcel.token, parcel.job, failure))
+T = TypeVar("T")
+#: when everything must have ended, counted from the last fault
+HEALED = 60 * SECOND
+#: commits in one world that nobody could explain by what was asked of it
+LIVELOCK = 1500
 
 
 class World:
-    def __init__(self, seed: int, *, engines: int = 2, workers: int = 3, executions: int = 4, faults: int = 6) -> None:
-        self.seed = seed
-        self.chance = random.Random(seed)
-        self.now = 1_000_000 * SECOND
-        self.tables = Tables()
-        self.engines: list[SimEngine | None] = []
-        self.acked: dict[str, str] = {}
-        self.effects: Counter[tuple[str, int]] = Counter()
-        self.attempts: Counter[tuple[str, int, int]] = Counter()
-        self.hit: Counter[str] = Counter()
+    def __init__(self, plan: Plan, *, is_paranoid: bool = False, trace: list[str] | None = None) -> None:
+        self.plan = plan
+        self.seed = plan.seed
+        self.random = Random(plan.seed * 2).random
+        self.now = 0
+        #: the store's clock is ahead of virtual time by so much
+        self.skew = 1_000_000 * SECOND
+        self.away_until = 0
+        self.tables = Tables(is_paranoid)
+        self.network = Network(self)
         self.trace = blake2b(digest_size=16)
+        self.told = trace
+        self.hit: Counter[str] = Counter()
+        self.reached: Counter[str] = Counter()
+        self.operations: Counter[str] = Counter()
+        self.open_operations = 0
+        self.commits = 0
+        self.transitions = 0
+        #: moment → faults that wait for it
+        self.armed: dict[str, list[Event]] = {}
+        self.shadows: dict[str, Shadow] = {}
+        self.open_executions = 0
+        self.starts: list[Start] = []
+        self.acknowledged_starts: dict[str, Start] = {}
+        #: key (or id) → ids it was asked under
+        self.asked: dict[str, tuple[Start, list[str]]] = {}
+        #: (execution, job) → attempts that had an effect; (execution, job, attempt) begun
+        self.effects: Counter[tuple[str, int]] = Counter()
+        self.begun_attempts: set[tuple[str, int, int]] = set()
+        #: attempt → who began it, in which life
+        self.holders: dict[tuple[str, int, int], tuple[SimWorker, int]] = {}
+        #: attempts whose worker has an outcome to tell
+        self.produced: set[tuple[str, int, int]] = set()
         self._heap: list[tuple[int, int, Callable[[], Any]]] = []
         self._order = 0
-        self._armed: list[str] = []
-        #: swarm: each seed has its own mix of faults
-        self.enabled = [fault for fault in FAULTS if self.chance.random() < 0.6]
-        self.executions = executions
-        self.faults = faults
-        self._made = 0
-        for _ in range(engines):
-            self.engines.append(None)
-        self._lives = 0
-        for n in range(engines):
-            self.boot(n)
-        self.workers = [SimWorker(self, f"w{n}") for n in range(workers)]
+        self._ids = 0
+        self._steps = 0
+        self.workers: list[SimWorker] = []
+        self.hosts = [Host(self, n) for n in range(plan.engines)]
+        turn_module.SNAPSHOT_EVERY = plan.snapshot_every
+        turn_module.TIMEOUT_GRACE = SECOND
+        turn_module.SLEEP = plan.sleep
+        interpret_module.FUEL = plan.fuel
+        interpret_module.QUANTUM = max(1, plan.fuel // 10)
 
     # --- time and chance ------------------------------------------------------------------------------
-    def later(self, delay: int, action: Callable[[], Any]) -> None:
+    def at(self, moment: int, action: Callable[[], Any]) -> None:
         self._order += 1
-        heapq.heappush(self._heap, (self.now + delay, self._order, action))
+        heapq.heappush(self._heap, (moment, self._order, action))
 
-    def delay(self) -> int:
-        return self.chance.randrange(1, 40) * MS
+    def later(self, delay: int, action: Callable[[], Any]) -> None:
+        self.at(self.now + delay, action)
 
-    def happens(self, fault: str) -> bool:
-        if self._armed and fault in self._armed:
-            self._armed.remove(fault)
-            self.hit[fault] += 1
-            return True
-        return False
+    def store_now(self) -> int:
+        return self.now + self.skew
+
+    def set_clock(self, by: int) -> None:
+        """The store's clock, which is everybody's."""
+        self.skew += by
+
+    def pick(self, things: Sequence[T], chance: float) -> T:
+        return things[int(chance * len(things))]
+
+    def next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def name_for(self, worker: str) -> str:
+        return f"{worker}.{self.next_id()}"
+
+    def reach(self, path: str) -> None:
+        """A path that is not taken in every world was taken."""
+        self.reached[path] += 1
+
+    # --- faults ---------------------------------------------------------------------------------------
+    def inject(self, event: Event) -> None:
+        fault = FAULTS[event.name]
+        if fault.moment:
+            self.armed.setdefault(fault.moment, []).append(event)
+        elif fault.act(self, event):
+            self.count(event)
+
+    def fire(self, moment: str, subject: Any, batch: Batch | None) -> None:
+        """That moment has come: the first fault that waited for it happens."""
+        waiting = self.armed[moment]
+        if batch is not None and not batch.history and waiting[0].b < 0.85:
+            # Most wait for a commit that moves an execution; those are the ones that matter.
+            return
+        event = waiting.pop(0)
+        if not waiting:
+            del self.armed[moment]
+        self.count(event)
+        FAULTS[event.name].act(self, event, subject)
+
+    def count(self, event: Event) -> None:
+        self.hit[event.name] += 1
+        if self.told is not None:
+            self.told.append(f"{self.now / SECOND:9.4f}  ! {event.name}")
+
+    # --- people ---------------------------------------------------------------------------------------
+    def begin_start(self, model: str, has_key: bool) -> None:
+        # Whoever has to send signals has to learn the id.
+        key = f"key-{len(self.starts)}" if has_key or MODELS[model].signals else ""
+        self.starts.append(Start(self, MODELS[model], key))
+
+    def repeat(self, start: Start) -> None:
+        Start(self, start.model, start.key)
+
+    def cancel(self, id: str) -> None:
+        Cancel(self, id)
+
+    def note_asked(self, start: Start, id: str) -> None:
+        place = start.key or str(id)
+        self.asked.setdefault(place, (start, []))[1].append(id)
+
+    def started(self, start: Start, id: str) -> None:
+        """A client was told that its execution exists."""
+        shadow = self.shadows.get(id)
+        if shadow is None:
+            raise Violation("I-1", f"{id} was acknowledged before it was stored")
+        self.acknowledged_starts[id] = start
+        if start.key:
+            row = self.tables.starts.get(("default", start.key))
+            if row is None or row.execution != id:
+                raise Violation("I-7", f"key {start.key} was answered with {id}, but stands for {row}")
+
+    def cancelled(self, id: str) -> None:
+        status = self.shadows[id].state.status
+        if status not in (Status.CANCELLING, Status.CANCELLED):
+            raise Violation("I-29", f"the cancel of {id} was acknowledged, but it is {status.name}")
+
+    def signalled(self, id: str, key: str) -> None:
+        if key not in self.shadows[id].state.signal_keys:
+            raise Violation("I-1", f"a signal to {id} was acknowledged, but is not in its history")
+
+    # --- workers --------------------------------------------------------------------------------------
+    def hire(self, name: str, home: Host | None = None) -> SimWorker:
+        worker = SimWorker(self, name, home)
+        self.workers.append(worker)
+        return worker
+
+    def begun(self, worker: SimWorker, parcel: Parcel, has_effect: bool) -> None:
+        """A block begins to run: what follows, no engine can take back."""
+        id, job, attempt = parcel.execution, parcel.job, parcel.attempt
+        self.trace.update(b"%d %d %d" % (self.now, job, attempt))
+        if self.told is not None:
+            self.told.append(f"{self.now / SECOND:9.4f}  {worker.incarnation} begins {id[:20]}/{job} attempt {attempt}")
+        shadow = self.shadows.get(id)
+        if shadow is None or (job, attempt) not in shadow.started:
+            raise Violation("I-14", f"attempt {attempt} of {id}/{job} begins, but its claim is not stored")
+        if (id, job, attempt) in self.begun_attempts:
+            raise Violation("I-13", f"attempt {attempt} of {id}/{job} begins twice")
+        self.begun_attempts.add((id, job, attempt))
+        self.holders[id, job, attempt] = (worker, worker.lives)
+        if has_effect:
+            self.effects[id, job] += 1
+            if self.effects[id, job] > 1:
+                self.reach("ran more than once")
+                if parcel.block == "plain":
+                    raise Violation("I-16", f"{id}/{job} may not repeat and runs for the second time")
+
+    def forgotten(self, worker: SimWorker) -> None:
+        """An engine says that it does not know a worker that had been talking to it."""
+        self.reach("worker greets again")
+        excuses = (*DEAFENING, "long", "lost", "partition", "worker")
+        if not worker.link and not any(name.startswith(excuses) for name in self.hit):
+            raise Violation("PATIENCE", f"{worker.incarnation} was forgotten although it was heard all the time")
+
+    def attempted(self, id: str, job: int) -> bool:
+        return any((id, job, attempt) in self.begun_attempts for attempt in range(1, 40))
+
+    def jobs_with_effect(self, id: str) -> list[int]:
+        return sorted(job for execution, job in self.effects if execution == id)
+
+    def acknowledged(self, worker: SimWorker, outcomes: list[Outcome], answer: Answer) -> None:
+        """A worker was told that it may forget these outcomes."""
+        if answer.refused:
+            self.reach("late result refused")
+        for outcome in outcomes:
+            if outcome.token == FORGED:
+                continue
+            job = self.shadows[outcome.execution].state.jobs.get(outcome.job)
+            if job is not None and job.status is JobStatus.STARTED and job.attempt == outcome.attempt:
+                raise Violation("I-14", f"the outcome of {outcome.execution}/{outcome.job} was taken and is not stored")
+
+    # --- commits --------------------------------------------------------------------------------------
+    def logs_of(self, id: str) -> int:
+        return self.tables.logs.get(id, 0)
+
+    def committed(self, batch: Batch) -> None:
+        self.commits += 1
+        if self.commits > LIVELOCK:
+            raise Violation("I-46", f"{self.commits} commits, and no end")
+        trace, shadows = self.trace, self.shadows
+        trace.update(b"%d" % self.now)
+        for row in batch.history:
+            shadow = shadows.get(row.execution)
+            if shadow is None:
+                shadow = shadows[row.execution] = Shadow(row.execution)
+                self.open_executions += 1
+            trace.update(row.digest)
+            self.transitions += 1
+            was_ended = shadow.is_ended
+            shadow.take(self, row)
+            self.open_executions -= shadow.is_ended and not was_ended
+            if self.told is not None:
+                self._tell(shadow, row.body)
+        for header in batch.headers:
+            shadow = shadows[header.id]
+            for check in COMMIT_CHECKS:
+                check(self, shadow, header, batch)
+
+    def _tell(self, shadow: Shadow, body: bytes) -> None:
+        from holdfast.core.codec import unpack_events
+
+        assert self.told is not None
+        for event in unpack_events(body):
+            self.told.append(f"{self.now / SECOND:9.4f}    {shadow.id[:20]} {str(event)[:150]}")
 
     # --- engines --------------------------------------------------------------------------------------
-    def store_for(self, id: str) -> Any:
-        def fault(where: str) -> None:
-            if where == "begin" and self.happens("commit fails"):
-                raise StoreUnavailable("the store is away")
-            if where == "before commit" and self.happens("crash around commit"):
-                raise Crash
-            if where == "after commit" and self.happens("commit unknown"):
-                raise CommitUnknown
-            if where == "after commit" and self.chance.random() < 0.5 and self.happens("crash around commit"):
-                raise Crash
+    def living_engines(self) -> list[str] | None:
+        return [host.engine.id for host in self.hosts if host.engine is not None and host.unseen_until <= self.now]
 
-        return MemoryStore(self.tables, lambda: self.now, fault, lambda: [e.id for e in self.engines if e])
-
-    def boot(self, n: int) -> None:
-        self._lives += 1
-        engine = SimEngine(self, f"e{n}-{self._lives}")
-        self.engines[n] = engine
-        engine.rounds.begin()
-
-    def crash(self, n: int) -> None:
-        if self.engines[n] is not None:
-            self.engines[n] = None
-            self.later(self.chance.randrange(100, 5000) * MS, lambda: self.boot(n))
-
-    def step_engine(self, n: int) -> None:
-        engine = self.engines[n]
-        if engine is None:
-            return
-        try:
-            engine._collect(0.0)
-            engine.step()
-        except Crash:
-            self.crash(n)
-
-    # --- the client -----------------------------------------------------------------------------------
-    def start(self) -> None:
-        engine = self.chance.choice(self.engines)
-        if engine is None:
-            self.later(self.delay(), self.start)
-            return
-        self._made += 1
-        kind = self.chance.choice(("plain", "again", "pure"))
-        id = make_id(self._made, blake2b(f"{self.seed}/{self._made}".encode(), digest_size=10).digest())
-        data, program = DEFINITIONS[kind]
-
-        def reply(value: Any, error: Exception | None) -> None:
-            if error is None:
-                assert not isinstance(value, Existing)
-                self.acked[id] = kind
-
-        try:
-            engine.start_execution(definition=data, program=program, actor=Actor("client"), id=id, reply=reply)
-        except Refused:
-            self.later(self.delay(), self.start)
-
-    def cancel(self) -> None:
-        engine = self.chance.choice(self.engines)
-        if engine is not None and self.acked:
-            engine.ask(self.chance.choice(sorted(self.acked)), CancelExecution("sim"), lambda value, error: None)
-            self.hit["cancel"] += 1
-
-    def ran(self, parcel: Parcel) -> None:
-        self.effects[parcel.execution, parcel.job] += 1
-        self.attempts[parcel.execution, parcel.job, parcel.attempt] += 1
-        self.trace.update(f"{self.now} {parcel.execution} {parcel.job} {parcel.attempt}\n".encode())
+    def stepped(self, engine: SimEngine) -> None:
+        self._steps += 1
+        if self._steps % 64 == 0:
+            states_in_memory(self, engine)
+        if engine.committer.counters.conflicts:
+            engine.committer.counters.conflicts = 0
+            self.reach("decided again after a conflict")
 
     # --- the run --------------------------------------------------------------------------------------
-    def inject(self) -> None:
-        fault = self.chance.choice(self.enabled)
-        match fault:
-            case "engine crash":
-                self.hit[fault] += 1
-                self.crash(self.chance.randrange(len(self.engines)))
-            case "worker crash":
-                self.hit[fault] += 1
-                self.chance.choice(self.workers).begin()
-            case "pause":
-                self.hit[fault] += 1
-                self.chance.choice(self.workers).paused_until = self.now + self.chance.randrange(1, 30) * SECOND
-            case "failover":
-                self.hit[fault] += 1
-                worker = self.chance.choice(self.workers)
-                worker.engine = (worker.engine + 1) % len(self.engines)
-            case "clock jump":
-                self.hit[fault] += 1
-                self.now += self.chance.randrange(1, 20) * SECOND
-            case _:
-                self._armed.append(fault)
-
     def is_quiet(self) -> bool:
-        return len(self.acked) >= self.executions and all(h.status.is_ended for h in self.tables.headers.values())
+        return not self.open_operations and not self.open_executions
 
-    def run(self, limit: int = 600 * SECOND) -> None:
-        for _ in range(self.executions):
-            self.later(self.chance.randrange(0, 3000) * MS, self.start)
-        if self.enabled:
-            for _ in range(self.faults):
-                self.later(self.chance.randrange(0, 12_000) * MS, self.inject)
-        if self.chance.random() < 0.3:
-            self.later(self.chance.randrange(0, 8000) * MS, self.cancel)
-        end = self.now + limit
-        tick = 0
+    def run_until(self, end: int) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= end:
+            moment, _, action = heapq.heappop(heap)
+            if moment > self.now:
+                self.now = moment
+            action()
+        self.now = max(self.now, end)
+
+    def run(self) -> None:
+        plan = self.plan
+        for host in self.hosts:
+            host.boot()
+        for n in range(plan.remote):
+            self.hire(f"w{n}").begin()
+        for n in range(plan.local):
+            self.hire(f"local{n}", self.hosts[n]).begin()
+        last = 0
+        for wanted in plan.starts:
+            self.open_operations += 1
+            self.at(wanted.at, partial(self._begin_planned, wanted.model, wanted.has_key))
+        for event in plan.events:
+            self.at(event.at, partial(self.inject, event))
+            last = max(last, event.at)
+        limit = last + HEALED
         while not self.is_quiet():
-            assert self.now < end, f"seed {self.seed}: stuck: {self.open_ones()}"
-            if tick % 2 == 0 and len(self.acked) + self.missing() < self.executions and not self._heap:
-                self.start()
-            tick += 1
-            for n in range(len(self.engines)):
-                self.step_engine(n)
-            for worker in self.workers:
-                if self.chance.random() < 0.5:
-                    worker.act()
-            until = self.now + 20 * MS
-            while self._heap and self._heap[0][0] <= until:
-                at, _, action = heapq.heappop(self._heap)
-                self.now = max(self.now, at)
-                action()
-            self.now = max(self.now, until)
+            self._run_until_quiet(limit)
+            # What is still under way arrives: late copies, results of attempts that were given up.
+            self.run_until(self.now + 400 * MS)
+        for check in END_CHECKS:
+            check(self)
 
-    def missing(self) -> int:
-        """Starts nobody answered: the client asks again, as clients do."""
-        if not self._heap and self._made < self.executions * 5:
-            return 0
-        return self.executions if self._made >= self.executions * 5 else 0
+    def _run_until_quiet(self, limit: int) -> None:
+        heap = self._heap
+        while self.open_operations or self.open_executions:
+            moment, _, action = heapq.heappop(heap)
+            if moment > self.now:
+                self.now = moment
+                if moment > limit:
+                    raise Violation("I-45", f"after {HEALED // SECOND} s without faults: {self.open_ones()}")
+            action()
 
-    def open_ones(self) -> list[str]:
-        return [
-            f"{h.id[:6]} {h.workflow} {h.status.name}" for h in self.tables.headers.values() if not h.status.is_ended
-        ]
+    def _begin_planned(self, model: str, has_key: bool) -> None:
+        self.open_operations -= 1
+        self.begin_start(model, has_key)
+
+    def open_ones(self) -> str:
+        ones = [f"{id[:20]} {s.state.workflow} {s.state.status.name}" for id, s in self.shadows.items()
+                if not s.state.status.is_ended]  # fmt: skip
+        return ", ".join(ones) or f"{self.open_operations} operations without an answer"
+
+    @property
+    def faults(self) -> int:
+        return sum(n for name, n in self.hit.items() if not FAULTS[name].is_verb)
+
+
+__all__ = ["Crash", "World"]

@@ -267,6 +267,39 @@ async def test_an_answer_nobody_received_is_sent_again(wire: Wire) -> None:
 
 
 @run
+async def test_a_poll_asked_twice_has_one_answer(wire: Wire) -> None:
+    """Found by the simulator (seed 3): of two copies of a poll one was answered with nothing and the other with
+    the job. Whoever heard the first and not the second went on, and the job was in nobody's hands."""
+    async with wire.worker() as hand:
+        await hand.hello()
+        polls = [asyncio.create_task(hand.exchange(wait=20))]
+        await asyncio.sleep(0.1)
+        polls.append(asyncio.create_task(hand.exchange(number=hand.number, wait=20)))
+        await asyncio.sleep(0.1)
+        id = await asyncio.to_thread(wire.start)
+        first, again = await asyncio.gather(*polls)
+        assert first == again
+        assert [parcel.execution for parcel in first.jobs] == [id]
+        await hand.exchange(done(first.jobs[0]))
+
+
+@run
+async def test_nothing_is_said_to_who_has_said_hello_again(wire: Wire) -> None:
+    """Found by the simulator (seed 9026): a worker that went elsewhere and came back asks under new numbers, so
+    a job in the answer to an old one was in nobody's hands."""
+    async with wire.worker() as hand:
+        await hand.hello()
+        old = asyncio.create_task(hand.exchange(wait=20))
+        await asyncio.sleep(0.1)
+        await hand.link.hello(Hello(hand.name, hand.incarnation, OFFERS, hand.slots, greeting=2))
+        id = await asyncio.to_thread(wire.start)
+        answer = await hand.exchange(wait=5, greeting=2)
+        assert [parcel.execution for parcel in answer.jobs] == [id]
+        assert (await old).jobs == []
+        await hand.exchange(done(answer.jobs[0]), greeting=2)
+
+
+@run
 async def test_what_a_reconnecting_worker_lacks_is_sent_again(wire: Wire) -> None:
     async with wire.worker() as hand:
         await hand.hello()

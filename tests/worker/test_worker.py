@@ -16,7 +16,7 @@ import pytest
 from holdfast.blocks import Registry
 from holdfast.core.errors import EngineBug, PayloadTooLarge, ServerUnreachable, Unauthenticated, WorkerSuperseded
 from holdfast.core.model import Effect, Failure, LogLine
-from holdfast.transport.messages import Exchange, Outcome
+from holdfast.transport.messages import Exchange, Hello, Outcome, Welcome
 from holdfast.worker import Worker, outcomes
 from holdfast.worker import worker as worker_module
 from tests.worker import sample
@@ -77,6 +77,28 @@ def test_exchanges_are_numbered_and_what_was_seen_is_said() -> None:
         for push in pushes:
             waiting = max(e.number for e in link.exchanges if e.wait and e.number < push.number)
             assert push.seen >= waiting - 1
+
+    run(main())
+
+
+def test_a_hello_that_is_said_again_has_another_number() -> None:
+    """Found by the simulator: a hello without an answer was said again, under the same number, to another engine.
+    Both then took themselves for the one the worker is with, and one of them kept its jobs."""
+
+    class Deaf(FakeLink):
+        async def hello(self, hello: Hello) -> Welcome:
+            welcome = await super().hello(hello)
+            if len(self.hellos) < 3:
+                raise ServerUnreachable("the answer was lost")
+            return welcome
+
+    async def main() -> None:
+        link = Deaf()
+        async with living(link):
+            link.give(parcel("test.noop"))
+            await link.outcome(1)
+        assert [hello.greeting for hello in link.hellos] == [1, 2, 3]
+        assert {exchange.greeting for exchange in link.exchanges} == {3}
 
     run(main())
 

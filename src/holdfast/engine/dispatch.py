@@ -31,6 +31,16 @@ class Waiter:
         self.until = until
         self.answer = answer
 
+    def also(self, reply: Callable[[Any, Exception | None], None]) -> None:
+        """Another one who waits for this answer."""
+        first = self.answer
+
+        def both(answer: Answer) -> None:
+            first(answer)
+            reply(answer, None)
+
+        self.answer = both
+
 
 class Held(msgspec.Struct, gc=False):
     """A claim in a worker's hands."""

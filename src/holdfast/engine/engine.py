@@ -34,12 +34,13 @@ from holdfast.core.requests import (
     StartExecution,
 )
 from holdfast.store.port import CommitUnknown, Store
-from holdfast.store.records import Batch, Header, TokenRow
+from holdfast.store.queries import Queries
+from holdfast.store.records import Batch, Header, HistoryRow, TokenRow
 from holdfast.transport.messages import Exchange, Hello
 
 from .agenda import Agenda
 from .committer import Committer
-from .dispatch import Dispatch, Session
+from .dispatch import Dispatch, JobKey, Session
 from .exchanges import Exchanges
 from .inbox import Inbox
 from .items import Ask, Item, Publish, Put, Reply, spill
@@ -501,8 +502,7 @@ class Engine:
                     case Read(keys=keys):
                         answer = transaction.read(keys)
                     case Commit(batch=batch):
-                        self._commit(transaction, batch)
-                        answer = None
+                        answer = self._commit(transaction, batch)
         except StopIteration as done:
             if not isinstance(wish, Commit):
                 transaction.abort()
@@ -518,26 +518,49 @@ class Engine:
                     raise
             raise
 
-    def _commit(self, transaction: Any, batch: Batch) -> None:
+    def _commit(self, transaction: Any, batch: Batch) -> set[JobKey]:
+        """Claims of the batch that turned out to be somebody else's."""
         try:
             transaction.commit(batch)
         except CommitUnknown:
             if not self._has_happened(batch):
                 raise Conflict from None
+            return self._claims_of_others(batch)
+        return set()
 
     def _has_happened(self, batch: Batch) -> bool:
-        """The connection broke while committing. A batch is all or nothing, so one row of it tells; as
-        long as the store cannot be asked, nobody is answered."""
+        """The connection broke while committing. A batch is all or nothing, so its rows tell: all of them,
+        because another engine may have decided the same about some. As long as the store cannot be asked,
+        nobody is answered."""
         while batch.history:
-            row = batch.history[0]
             try:
                 with self.store.reading() as queries:
-                    found = queries.history(row.execution, row.seq - 1, 1)
-                return bool(found) and found[0].seq == row.seq and found[0].digest == row.digest
+                    return all(_is_stored(queries, row) for row in batch.history)
             except Refused as refused:
                 log.warning("waiting to learn whether a commit happened: %s", refused)
                 self._rest(0.3)
         return False
+
+    def _claims_of_others(self, batch: Batch) -> set[JobKey]:
+        """Another engine may even have written the very same rows of history, for another incarnation of the
+        worker: a claim is ours only if its row says so. In doubt it is not; if it was, the sweep sees that its
+        worker lacks a parcel."""
+        claims = {(row.execution, row.job): row for row in batch.jobs if row.incarnation}
+        try:
+            with self.store.reading() as queries:
+                for incarnation in {row.incarnation: None for row in claims.values()}:
+                    for row in queries.claimed(incarnation):
+                        own = claims.get((row.execution, row.job))
+                        if own is not None and (own.incarnation, own.attempt) == (row.incarnation, row.attempt):
+                            del claims[row.execution, row.job]
+        except Refused as refused:
+            log.warning("cannot tell whose claims were committed: %s", refused)
+        return set(claims)
+
+
+def _is_stored(queries: Queries, row: HistoryRow) -> bool:
+    found = queries.history(row.execution, row.seq - 1, 1)
+    return bool(found) and found[0].seq == row.seq and found[0].digest == row.digest
 
 
 def _give_back(session: Session, value: Any, error: Exception | None) -> None:

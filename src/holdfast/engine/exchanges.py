@@ -120,6 +120,10 @@ class Exchanges:
         session = self.dispatch.sessions.get(hello.incarnation)
         if session is None:
             session = Session(hello.name, hello.incarnation, hello.slots)
+        if session.waiter is not None:
+            # Whoever says hello asks under new numbers: what went into the answer to an older one nobody would read.
+            session.waiter.answer(Answer(session.waiter.number))
+            session.waiter = None
         session.slots, session.queues = hello.slots, frozenset(hello.queues)
         session.offers = {block.name: block for block in hello.blocks}
         session.greeting, session.is_draining = hello.greeting, False
@@ -137,9 +141,7 @@ class Exchanges:
                 session.cancels.append(CancelNotice(row.execution, row.job, row.attempt))
             if holding.get(key) != row.attempt:
                 # Claimed, but the answer that carried it was lost: the same parcel again.
-                resend = Ask(row.execution, ResendJob(row.job, row.attempt))
-                resend.session = session.incarnation
-                items.append(resend)
+                items.append(resend(session, row))
         self.dispatch.attach(session)
         return items
 
@@ -276,6 +278,11 @@ class Exchanges:
             reply(session.take_answer(exchange.number), None)
             return
         if session.waiter is not None:
+            if session.waiter.number == exchange.number:
+                # Asked again before it was answered. Whichever of the two is still listened to, it must be the
+                # same answer: with nothing in one and jobs in the other, the jobs could end where nobody reads.
+                session.waiter.also(reply)
+                return
             # One poll at a time: the older one is answered with nothing.
             session.waiter.answer(Answer(session.waiter.number))
             session.waiter = None
@@ -332,7 +339,9 @@ class Exchanges:
     def flush(self, now: int) -> None:
         """After each turn: say what there is to say."""
         for bundle in self._answers:
-            bundle.reply(bundle.session.take_answer(bundle.number), None)
+            # After another hello the worker no longer asks under this number: the next answer carries what there is.
+            is_current = bundle.greeting == bundle.session.greeting
+            bundle.reply(bundle.session.take_answer(bundle.number) if is_current else Answer(bundle.number), None)
         self._answers.clear()
         for session in self.dispatch.sessions.values():
             waiter = session.waiter
@@ -344,14 +353,30 @@ class Exchanges:
         return min((s.waiter.until for s in self.dispatch.sessions.values() if s.waiter), default=None)
 
 
+def resend(session: Session, row: JobRow) -> Ask:
+    """The same parcel again. If that is refused, because the store is full or of a bug, nobody has it in hand;
+    the next sweep sees it and tries again."""
+
+    def reply(value: Any, error: Exception | None) -> None:
+        held = session.held.get((row.execution, row.job))
+        if error is not None and held is not None and held.attempt == row.attempt:
+            del session.held[row.execution, row.job]
+
+    ask = Ask(row.execution, ResendJob(row.job, row.attempt), reply)
+    ask.session = session.incarnation
+    return ask
+
+
 class _Bundle:
     """The outcomes of one exchange on their way through commits."""
 
-    __slots__ = ("error", "freed", "left", "number", "owner", "refused", "reply", "session")
+    __slots__ = ("error", "freed", "greeting", "left", "number", "owner", "refused", "reply", "session")
 
     def __init__(self, owner: Exchanges, session: Session, number: int, left: int, reply: Reply) -> None:
         self.owner = owner
         self.session = session
+        #: number of the hello it was asked under
+        self.greeting = session.greeting
         self.number = number
         self.left = left
         self.reply = reply

@@ -78,7 +78,7 @@ class Ask(msgspec.Struct, eq=False):
     @property
     def is_own(self) -> bool:
         """The engine asks it of itself: nobody waits for the answer, and nobody would ask again."""
-        return self.reply is silent
+        return self.reply is silent or type(self.request) is ResendJob
 
 
 def is_deeper(value: Any, limit: int) -> bool:

@@ -19,7 +19,8 @@ from holdfast.transport.messages import CancelNotice, Hello
 
 from .agenda import HORIZON
 from .dispatch import Held, JobKey, Session
-from .items import Ask, Item, Put, Reply, ResendJob
+from .exchanges import resend
+from .items import Ask, Item, Put, Reply
 from .reaper import Loss, Missed, given_up, lost, overdue
 from .turn import Turn
 
@@ -76,6 +77,8 @@ class Rounds:
         for name in ("_next_tick", "_next_agenda", "_next_sweep", "_next_beat", "_next_reload", "_since", "_trouble"):
             setattr(self, name, getattr(self, name) + delta)
         self._next_agenda = 0
+        # Looks a moment apart would seem to be far apart: nobody is dead by the setting of a clock.
+        self._missed.forget()
 
     # --- time ---------------------------------------------------------------------------------------
     def pause(self) -> float:
@@ -265,9 +268,7 @@ class Rounds:
             if key not in session.held:
                 deadline = now + self._engine.exchanges.lease * 24
                 session.held[key] = Held(row.attempt, row.since, row.timeout, deadline)
-                again = Ask(row.execution, ResendJob(row.job, row.attempt))
-                again.session = session.incarnation
-                self._engine.add([again])
+                self._engine.add([resend(session, row)])
 
     def hello(self, hello: Hello, is_local: bool, reply: Reply) -> list[Item]:
         engine = self._engine

@@ -27,7 +27,7 @@ from holdfast.core.views import summary_of
 from holdfast.store.records import Batch, Header, HistoryRow, Locked, PublishedRow, StartRow
 from holdfast.transport.messages import CancelNotice, Parcel
 
-from .dispatch import Held, Session
+from .dispatch import Held, JobKey, Session
 from .items import Ask, Item, KeepLogs, Publish, ResendJob
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
@@ -116,7 +116,16 @@ class Turn:
             self.reads.learn((yield Read(unread)))
         self._build()
         if not self.batch.is_empty:
-            yield Commit(self.batch)
+            self._let_go((yield Commit(self.batch)))
+
+    def _let_go(self, others: set[JobKey] | None) -> None:
+        """Claims that were written by somebody else, who hands them out."""
+        if others:
+            for claim in self.claims:
+                if (claim.row.execution, claim.row.job) in others:
+                    claim.is_withdrawn = True
+                    claim.session.planned -= 1
+            self.claims = [claim for claim in self.claims if not claim.is_withdrawn]
 
     def _known(self) -> dict[str, int]:
         known = {}

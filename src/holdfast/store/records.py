@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import msgspec
 
 from holdfast.core.model import BlockOffer, Status
@@ -157,12 +159,16 @@ class Batch(msgspec.Struct):
 
     @property
     def is_empty(self) -> bool:
-        return not any(getattr(self, field) for field in self.__struct_fields__)
+        return not any(_all(self))
 
     def merge(self, more: Batch) -> None:
-        for field in self.__struct_fields__:
-            value = getattr(more, field)
+        for field, value in zip(self.__struct_fields__, _all(more), strict=True):
+            if not value:
+                continue
             if isinstance(value, dict):
                 getattr(self, field).update(value)
-            elif value:
+            else:
                 getattr(self, field).extend(value)
+
+
+_all = attrgetter(*Batch.__struct_fields__)

@@ -35,7 +35,7 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     host: str = ""
     pid: int = 0
     holding: list[Holding] = []
-    #: how often this incarnation has said hello, this time included, to whichever engine
+    #: how often this incarnation has said hello, this time included, to whichever engine and answered or not
     greeting: int = 1
 
 

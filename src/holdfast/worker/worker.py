@@ -89,7 +89,9 @@ class Worker:
         self._number = 0
         self._outstanding: set[int] = set()
         self._beat = 10_000_000
-        self._greeted = 0
+        #: hellos said, and the number of the last one that was answered. A hello that is said again has another
+        #: number: it may reach another engine, and only one of the two may count as the one we are with
+        self._said = self._greeted = 0
         #: whether the last try to reach the engine, of whichever loop, was answered
         self._is_heard = True
         self._is_draining = False
@@ -328,6 +330,7 @@ class Worker:
             while True:
                 sending = ((o.execution, o.job, o.attempt) for o in self._sending)
                 held = {*self._held, *self._outbox.keys(), *sending}
+                self._said += 1
                 hello = Hello(
                     self.name,
                     self.incarnation,
@@ -337,7 +340,7 @@ class Worker:
                     socket.gethostname(),
                     os.getpid(),
                     [Holding(*key) for key in sorted(held)],
-                    self._greeted + 1,
+                    self._said,
                 )
                 try:
                     welcome = await self._link.hello(hello)
@@ -352,7 +355,7 @@ class Worker:
             for warning in welcome.warnings:
                 log.warning("%s", warning)
             self._beat = max(welcome.beat, 1000)
-            self._greeted += 1
+            self._greeted = hello.greeting
 
     # --- jobs -----------------------------------------------------------------------------------
     def _take(self, answer: Answer) -> None:
