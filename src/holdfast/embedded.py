@@ -42,16 +42,34 @@ def server_key(folder: Path | None, environment: Mapping[str, str] = os.environ)
         raise BadConfiguration("no server key: set HOLDFAST_KEY, the same for every engine of one store")
     path = folder / "key"
     folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        _make_key(path)
+    text = path.read_text().strip()
+    if not text:
+        raise BadConfiguration(f"{path} is empty; restore it from a backup, or remove it if the store is new")
+    return blake2b(text.encode(), digest_size=32).digest()
+
+
+def _make_key(path: Path) -> None:
+    """Whole or not at all: a crash must not leave an empty key, which anybody could guess. Whoever comes second
+    takes the key that is there."""
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.link(beside, path)
     except FileExistsError:
         pass
-    else:
-        with os.fdopen(fd, "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    return blake2b(path.read_text().strip().encode(), digest_size=32).digest()
+    except OSError:
+        os.replace(beside, path)  # a file system without links
+    beside.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def check_fingerprint(store: Store, key: bytes) -> None:
