@@ -21,6 +21,7 @@ from holdfast.core.model import Actor
 from holdfast.core.views import ExecutionView
 from holdfast.engine.engine import Engine
 from holdfast.engine.service import Service
+from holdfast.failpoints import failpoint
 from holdfast.language import program_from_bytes
 from holdfast.store.address import open_store
 from holdfast.store.port import Store
@@ -53,11 +54,13 @@ def server_key(folder: Path | None, environment: Mapping[str, str] = os.environ)
 def _make_key(path: Path) -> None:
     """Whole or not at all: a crash must not leave an empty key, which anybody could guess. Whoever comes second
     takes the key that is there."""
+    failpoint("key.before")
     beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(32) + "\n")
         file.flush()
         os.fsync(file.fileno())
+    failpoint("key.written")
     try:
         os.link(beside, path)
     except FileExistsError:
@@ -70,6 +73,7 @@ def _make_key(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+    failpoint("key.after")
 
 
 def check_fingerprint(store: Store, key: bytes) -> None:
@@ -78,8 +82,10 @@ def check_fingerprint(store: Store, key: bytes) -> None:
     with store.reading() as queries:
         known = queries.meta(FINGERPRINT)
     if known is None:
+        failpoint("fingerprint.before")
         transaction = store.begin()
         transaction.commit(Batch(meta={FINGERPRINT: print_}))
+        failpoint("fingerprint.after")
     elif known != print_:
         raise KeyMismatch(
             f"{store.address} was set up with another server key; use the same HOLDFAST_KEY (or key file) as"

@@ -31,6 +31,7 @@ from holdfast.core.requests import (
     SendSignal,
     StartExecution,
 )
+from holdfast.failpoints import failpoint
 from holdfast.store.port import CommitUnknown, Store
 from holdfast.store.records import Batch, Header, TokenRow
 from holdfast.transport.messages import Exchange, Hello
@@ -133,9 +134,11 @@ class Engine:
 
     def stop(self, timeout: float = 30.0) -> None:
         """Commit what was accepted, refuse the rest, end the thread. The store stays open."""
+        failpoint("engine.stop.before")
         self._is_stopping = True
         self._queue.put(list)
         self._thread.join(timeout)
+        failpoint("engine.stop.after")
 
     @property
     def is_alive(self) -> bool:
@@ -279,8 +282,10 @@ class Engine:
     # --- the thread ---------------------------------------------------------------------------------
     def _run(self) -> None:
         try:
+            failpoint("engine.start.before")
             while self._guarded(self.rounds.begin) is None and not self._is_stopping:
                 log.warning("waiting for the store")
+            failpoint("engine.start.after")
             while not (self._is_stopping and self._queue.empty() and not len(self._inbox)):
                 self._collect(self.rounds.pause() if not len(self._inbox) else 0.0)
                 self.step()
@@ -380,7 +385,9 @@ class Engine:
         else:
             self._full, self._trouble = None, ""
             self.agenda.add(turn.batch.agenda, turn.now)
+            failpoint("engine.answer.before")
             turn.answer()
+            failpoint("engine.answer.after")
             self.tell_watchers(turn.headers)
             self.rounds.committed(turn)
 
@@ -461,11 +468,13 @@ class Engine:
             raise
 
     def _commit(self, transaction: Any, batch: Batch) -> None:
+        failpoint("engine.commit.before")
         try:
             transaction.commit(batch)
         except CommitUnknown:
             if not self._has_happened(batch):
                 raise Conflict from None
+        failpoint("engine.commit.after")
 
     def _has_happened(self, batch: Batch) -> bool:
         """The connection broke while committing. A batch is all or nothing, so one row of it tells; as

@@ -24,6 +24,7 @@ from holdfast.core.rows import AgendaGone, AgendaRow, JobGone, JobRow, LogRow, f
 from holdfast.core.snapshot import encode, restore
 from holdfast.core.state import Job, State, apply, fold, open_state
 from holdfast.core.views import summary_of
+from holdfast.failpoints import failpoint
 from holdfast.store.records import Batch, Header, HistoryRow, Locked, PublishedRow, StartRow
 from holdfast.transport.messages import CancelNotice, Parcel
 
@@ -101,8 +102,10 @@ class Turn:
             waiting, keys = self._decide_all(waiting)
             if keys:
                 self.reads.learn((yield Read(tuple(keys))))
+        failpoint("engine.claim.before")
         while unread := self._claim_new():
             self.reads.learn((yield Read(unread)))
+        failpoint("engine.claim.after")
         self._build()
         if not self.batch.is_empty:
             yield Commit(self.batch)
@@ -446,6 +449,7 @@ class Turn:
             else:
                 self.committer.remember(id, cached)
         counters.events += sum(map(len, self.events.values()))
+        failpoint("engine.push.before")
         for claim in self.claims:
             session, row = claim.session, claim.row
             session.planned -= 1
@@ -455,6 +459,7 @@ class Turn:
             session.mailbox.append(claim.parcel)
         for session, parcel in self.resent:
             session.mailbox.append(parcel)
+        failpoint("engine.push.after")
         for waiting in self.batch.jobs:
             if not waiting.incarnation and self.dispatch.offers(waiting.queue, waiting.block):
                 # What nobody here offers stays in the table until somebody does.

@@ -31,6 +31,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.ids import to_key
 from holdfast.core.program import Key
+from holdfast.failpoints import failpoint
 
 from .migrate import pending
 from .queries import Queries, bindable
@@ -290,12 +291,15 @@ class SqliteStore:
         run("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, checksum TEXT, at INTEGER)")
         applied: dict[int, str] = dict(_rows(run("SELECT number, checksum FROM migrations")))
         for migration in pending("sqlite", applied, self.address):
+            failpoint("sqlite.migrate.before")
             with self._writer:
                 run(migration.sql)
                 run(
                     "INSERT INTO migrations VALUES (?, ?, ?)",
                     (migration.number, migration.checksum, self.now()),
                 )
+                failpoint("sqlite.migrate.written")
+            failpoint("sqlite.migrate.after")
 
     # --- the port -----------------------------------------------------------------------------------
     def now(self) -> int:
@@ -349,8 +353,10 @@ class SqliteStore:
             for reader in self._readers:
                 reader.connection.close()
             self._readers.clear()
+        failpoint("sqlite.checkpoint.before")
         with suppress(apsw.Error):
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        failpoint("sqlite.checkpoint.after")
         self._writer.close()
         os.close(self._lock_fd)
 
@@ -416,8 +422,10 @@ class _SqliteTransaction:
         connection = self._connection
         with translated(self._address):
             try:
+                failpoint("sqlite.begin.before")
                 connection.execute("BEGIN IMMEDIATE")
                 write(connection, batch, self.now, self._versions)
+                failpoint("sqlite.commit.before")
                 connection.execute("COMMIT")
             except BaseException:
                 # SQLite rolls back by itself on some errors (no space, I/O); on the others we do.
@@ -425,6 +433,7 @@ class _SqliteTransaction:
                     with suppress(apsw.Error):
                         connection.execute("ROLLBACK")
                 raise
+        failpoint("sqlite.commit.after")
 
     def abort(self) -> None:
         """Nothing was written yet: the transaction begins with the commit."""
