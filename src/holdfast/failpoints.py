@@ -36,6 +36,7 @@ NAMES = {
     "engine.claim.after": "its new jobs are claimed for workers, in memory only",
     "engine.commit.before": "a batch is about to be written",
     "sqlite.begin.before": "a batch is about to be written to SQLite",
+    "sqlite.begin.after": "SQLite is locked for a batch, and nothing is written",
     "sqlite.commit.before": "a batch is written to SQLite, and not committed",
     "sqlite.commit.after": "a batch is committed to SQLite, and nobody knows",
     "postgres.begin.before": "a transaction is about to begin on PostgreSQL",

@@ -11,6 +11,7 @@ from pathlib import Path
 #: ended by the fixture `no_leftovers`
 _LIVING: list[subprocess.Popen[str]] = []
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
 
 
 def spawn(folder: Path, store: str, name: str, *more: str) -> subprocess.Popen[str]:
@@ -31,7 +32,7 @@ def _spawn(what: str, folder: Path, place: str, name: str, *more: str) -> subpro
             # Not our own: a child that outlives a failing test would hold it open.
             stderr=errors,
             text=True,
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            env=ENVIRONMENT,
         )
     _LIVING.append(child)
     assert child.stdout is not None

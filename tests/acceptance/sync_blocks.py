@@ -1,4 +1,4 @@
-"""A plain function that may run once: by default it runs in a process of its own, which dies with its worker."""
+"""Plain functions: by default they run in a process of their own, which dies with its worker; some in threads."""
 
 from __future__ import annotations
 
@@ -13,3 +13,18 @@ def witness(path: str, key: str) -> str:
     os.write(file, f"{key}\n".encode())
     os.close(file)
     return key
+
+
+@block(name="sync.witness-idempotent", idempotent=True)
+def witness_idempotent(path: str, key: str) -> str:
+    return witness(path, key)
+
+
+@block(name="sync.threaded", isolation="thread")
+def threaded(path: str, key: str) -> str:
+    return witness(path, key)
+
+
+@block(name="sync.threaded-idempotent", isolation="thread", idempotent=True)
+def threaded_idempotent(path: str, key: str) -> str:
+    return witness(path, key)

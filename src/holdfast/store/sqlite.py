@@ -424,6 +424,7 @@ class _SqliteTransaction:
             try:
                 failpoint("sqlite.begin.before")
                 connection.execute("BEGIN IMMEDIATE")
+                failpoint("sqlite.begin.after")
                 write(connection, batch, self.now, self._versions)
                 failpoint("sqlite.commit.before")
                 connection.execute("COMMIT")
