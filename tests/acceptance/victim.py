@@ -23,6 +23,8 @@ OPEN = tuple(status for status in Status if not status.is_ended)
 #: what is fed unless somebody says otherwise, again and again
 MIX = ("isolated", *["repeatable", "plain"] * 9, "repeatable")
 SERVED = ("plain", "repeatable")
+#: a file that ends the feeding
+ENOUGH = "enough"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -71,8 +73,10 @@ def main(arguments: Sequence[str]) -> None:
 def _feed(feeder: Feeder, options: argparse.Namespace) -> None:
     began = time.monotonic()
     for n in range(options.cap):
-        if options.pace:
+        if options.pace and n % options.burst == 0:
             time.sleep(max(0.0, began + n / options.pace - time.monotonic()))
+            if (options.folder / ENOUGH).exists():
+                return
         feeder.feed(n, options.mix[n % len(options.mix)])
 
 
@@ -89,7 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--leave", action="store_true", help="in good order, when all is fed and some of it runs")
     parser.add_argument("--mix", type=lambda text: text.split(","), default=None)
     parser.add_argument("--in-flight", type=int, default=64)
-    parser.add_argument("--pace", type=float, default=0.0, help="starts per second")
+    parser.add_argument("--pace", type=float, default=0.0, help="starts per second, until the folder has ENOUGH")
+    parser.add_argument("--burst", type=int, default=1, help="with --pace: so many at a time")
     return parser
 
 
