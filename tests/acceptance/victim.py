@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
                 worker_name=f"{options.name}-worker",
                 with_worker=not options.serve,
                 slots=128,
-                modules=["tests.acceptance.sync_blocks"],
+                modules=["tests.acceptance.blocks"],
                 processes=2,
                 lease=4.0,
                 beat=1.0,

@@ -32,6 +32,8 @@ KINDS = {
     "isolated-repeatable": ("sync.witness-idempotent", True),
     "threaded": ("sync.threaded", False),
     "threaded-repeatable": ("sync.threaded-idempotent", True),
+    "slow": ("slow.witness", False),
+    "slow-repeatable": ("slow.witness-idempotent", True),
 }
 #: what a worker says of a child process that was killed under it
 CHILD_KILLED = ("process-died", "process-not-started")

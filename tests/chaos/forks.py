@@ -24,7 +24,9 @@ from holdfast import failpoints
 from tests.acceptance import labourer, victim
 from tests.acceptance.processes import ENVIRONMENT, ROOT
 
-PROGRAMS = {"victim": victim.main, "labourer": labourer.main}
+from . import planted
+
+PROGRAMS = {"victim": victim.main, "labourer": labourer.main, "hasty": planted.hasty, "eager": planted.eager}
 
 
 class Child:

@@ -25,7 +25,7 @@ from tests.acceptance.workload import ACTOR, examine
 from tests.services.postgres import Postgres
 
 from .forks import Child, Forks
-from .kills import MIX, tail
+from .kills import tail
 from .report import Progress, Report
 
 #: starts per second of each engine, in bursts
@@ -153,7 +153,7 @@ def campaign(
     chance = Random(seed)
     with Forks() as forks, Postgres() as server:
         dsn = server.create_database("chaos")
-        feed = ("--pace", str(PACE), "--burst", str(BURST), "--mix", MIX)
+        feed = ("--pace", str(PACE), "--burst", str(BURST), "--mix", "slow,slow-repeatable,plain,repeatable")
         engines = {name: forks.start("victim", folder, [str(folder), dsn, name, *feed]) for name in ("one", "two")}
         for name, child in engines.items():
             if not child.until_ready():

@@ -1,7 +1,10 @@
-"""Plain functions: by default they run in a process of their own, which dies with its worker; some in threads."""
+"""Plain functions: by default they run in a process of their own, which dies with its worker; some in threads.
+And slow ones, which something is likely to happen to.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from holdfast import block
@@ -28,3 +31,15 @@ def threaded(path: str, key: str) -> str:
 @block(name="sync.threaded-idempotent", isolation="thread", idempotent=True)
 def threaded_idempotent(path: str, key: str) -> str:
     return witness(path, key)
+
+
+@block(name="slow.witness")
+async def slow(path: str, key: str) -> str:
+    witness(path, key)
+    await asyncio.sleep(0.3)
+    return key
+
+
+@block(name="slow.witness-idempotent", idempotent=True)
+async def slow_idempotent(path: str, key: str) -> str:
+    return await slow(path, key)
