@@ -38,6 +38,12 @@ KINDS = {
 #: what a worker says of a child process that was killed under it
 CHILD_KILLED = ("process-died", "process-not-started")
 
+#: what `examine` counts, in the order of a report
+FIGURES = (
+    "acknowledged", "unacknowledged", "completed", "stopped", "unknown", "child killed", "blamed",
+    "lost", "doubled", "open", "repeated steps",
+)  # fmt: skip
+
 
 def definition(kind: str) -> dict[str, Any]:
     """Two witnesses, a sleep that must survive crashes, two more side by side."""
@@ -182,5 +188,7 @@ def _examine_one(queries: Queries, id: str, outside: Ledger, seen: Counter[str],
         elif may_repeat and "workers were lost with this job" in failure.message:
             # Repeated as often as it may: a job that takes every worker down with it must end some time.
             seen["blamed"] += 1
-        elif failure.kind not in also:
+        elif failure.kind in also:
+            seen["child killed"] += 1
+        else:
             yield f"stopped for no good reason: {how}"

@@ -57,7 +57,7 @@ class Child:
                 return None
         return code
 
-    def until_ready(self, seconds: float = 20.0) -> bool:
+    def until_ready(self, seconds: float = 60.0) -> bool:
         """Whether it said so before it died."""
         deadline = time.monotonic() + seconds
         while not self.is_ready and time.monotonic() < deadline:

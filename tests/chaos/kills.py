@@ -8,6 +8,7 @@ at everything costs less than making it.
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -20,7 +21,7 @@ from holdfast.engine.verify import verify
 from holdfast.failpoints import NAMES
 from holdfast.store.address import open_store
 from tests.acceptance.processes import free_port
-from tests.acceptance.workload import CHILD_KILLED, examine
+from tests.acceptance.workload import CHILD_KILLED, FIGURES, examine
 from tests.services.postgres import Postgres
 
 from . import plan
@@ -29,11 +30,13 @@ from .report import Progress, Report
 from .rest import RestFeeder
 
 #: seconds an armed process gets to reach its failpoint
-PATIENCE = 5.0
+PATIENCE = 10.0
 #: seconds everything gets to end after the last kill of a cell
 END = 90.0
 #: kills between two looks at the store; most restarts find it as the crash left it
 LOOK_EVERY = 4
+#: seconds; the lease of a victim's workers is 4
+BEYOND_LEASE = 6.0
 MIX = "repeatable,plain,threaded,threaded-repeatable"
 ISOLATED = "isolated,repeatable,isolated-repeatable,plain"
 
@@ -48,7 +51,7 @@ class Tally:
         self.seen: Counter[str] = Counter()
         self.violations: list[str] = []
 
-    def killed(self, child: Child, kind: str, name: str = "") -> None:
+    def killed(self, kind: str, name: str = "") -> None:
         self.kills += 1
         self.kinds[kind] += 1
         if name:
@@ -92,14 +95,14 @@ class Cell:
             while name not in child.failpoints() and child.returncode is None and time.monotonic() < deadline:
                 time.sleep(0.02)
             if name in child.failpoints():
-                self.tally.killed(child, "child process", name)
+                self.tally.killed("child process", name)
                 time.sleep(self.chance.uniform(0.0, 0.2))
             self.strike(child, "random")
         elif child.wait(PATIENCE) is None:
             self.strike(child, "missed")
             is_hit = False
         elif name in child.failpoints() and child.returncode == -9:
-            self.tally.killed(child, "failpoint", name)
+            self.tally.killed("failpoint", name)
         else:
             self.violation(f"armed with {spec} it ended with {child.returncode}: {tail(child)}")
         child.close()
@@ -114,7 +117,7 @@ class Cell:
         child.kill()
         if child.wait(20) != -9:
             self.violation(f"kill -9 was answered with {child.returncode}")
-        self.tally.killed(child, kind)
+        self.tally.killed(kind)
 
     def ready(self, child: Child) -> None:
         if not child.until_ready():
@@ -167,19 +170,15 @@ def tail(child: Child) -> str:
 # --- cells ------------------------------------------------------------------------------------------
 def embedded(cell: Cell, names: Sequence[str], random: int = 0) -> None:
     """Engine and worker in one process, on SQLite."""
-    specs = [plan.armed(name, cell.chance) for name in names] + [""] * random
-    birth, later = plan.in_order(specs, plan.BIRTH)
-    cell.chance.shuffle(later)
-    for spec in birth:
-        cell.life(spec)
-    for spec in later:
+    for spec in _born(cell, names, random, plan.BIRTH):
         cell.life(spec, *(("--leave",) if spec.split(":")[0] in plan.LEAVING else ()))
     cell.end()
 
 
 def served(cell: Cell, names: Sequence[str], random: int = 0) -> None:
     """Engine and worker in processes of their own, over HTTP, fed over HTTP; the one or the other dies. With
-    random kills some workers come back under a new name: then only the lease tells that the old one is gone."""
+    random kills some workers come back under a new name (then only the lease tells that the old one is gone), and
+    one is stopped for longer than its lease and goes on while another has its jobs."""
     port = free_port()
     serve = ("--serve", str(port), "--idle")
     turns = [("worker" if name.startswith("worker.") else "engine", plan.armed(name, cell.chance)) for name in names]
@@ -209,6 +208,15 @@ def served(cell: Cell, names: Sequence[str], random: int = 0) -> None:
                 worker = start_worker(spec)
                 cell.death(worker, spec)
                 worker = start_worker("", f"remote-{number}" if random and number % 4 == 0 else "remote")
+        if random:
+            worker.kill(signal.SIGSTOP)
+            other = start_worker("", "other")
+            time.sleep(BEYOND_LEASE)
+            worker.kill(signal.SIGCONT)
+            feeder.until_fed(10)
+            cell.tally.kinds["paused worker (not killed)"] += 1
+            cell.strike(other, "random")
+            other.close()
     cell.strike(engine, "random")
     engine.close()
     cell.end("--serve", str(port))
@@ -218,11 +226,7 @@ def served(cell: Cell, names: Sequence[str], random: int = 0) -> None:
 
 def shared(cell: Cell, names: Sequence[str], random: int = 0) -> None:
     """Two engines on one PostgreSQL, one of them killed; at the end the other one too."""
-    specs = [plan.armed(name, cell.chance) for name in names] + [""] * random
-    birth, later = plan.in_order(specs, plan.BIRTH_SHARED)
-    cell.chance.shuffle(later)
-    for spec in birth:
-        cell.life(spec)
+    later = _born(cell, names, random, plan.BIRTH_SHARED)
     steady = cell.start("", "--cap", str(60 * len(later)), "--pace", "60", "--mix", MIX, name="steady")
     cell.ready(steady)
     for spec in later:
@@ -230,6 +234,16 @@ def shared(cell: Cell, names: Sequence[str], random: int = 0) -> None:
     cell.strike(steady, "random")
     steady.close()
     cell.end(name="last")
+
+
+def _born(cell: Cell, names: Sequence[str], random: int, birth: Sequence[str]) -> list[str]:
+    """Lives that die while the store is being made; returns what the later ones are armed with."""
+    specs = [plan.armed(name, cell.chance) for name in names] + [""] * random
+    first_ones, later = plan.in_order(specs, birth)
+    for spec in first_ones:
+        cell.life(spec)
+    cell.chance.shuffle(later)
+    return later
 
 
 # --- the campaign -----------------------------------------------------------------------------------
@@ -338,8 +352,8 @@ def summary(tally: Tally) -> Report:
     figures = {
         "kills": tally.kills,
         **{f"kills: {kind}": count for kind, count in sorted(tally.kinds.items())},
-        **{name: seen[name] for name in ("acknowledged", "unacknowledged", "completed", "stopped", "unknown")},
-        **{name: seen[name] for name in ("lost", "doubled", "open", "repeated steps", "verified")},
+        **{name: seen[name] for name in FIGURES},
+        "verified": seen["verified"],
         "kills per failpoint": {name: tally.hits[name] for name in NAMES},
     }
     violations = list(tally.violations)

@@ -21,7 +21,7 @@ import psycopg
 from holdfast.engine.verify import verify
 from holdfast.store.address import open_store
 from tests.acceptance.victim import ENOUGH, OPEN
-from tests.acceptance.workload import ACTOR, examine
+from tests.acceptance.workload import ACTOR, FIGURES, examine
 from tests.services.postgres import Postgres
 
 from .forks import Child, Forks
@@ -234,7 +234,6 @@ def _judge(dsn: str, folder: Path, report: Report) -> None:
     finally:
         store.close()
     report.violations += violations
-    names = ("acknowledged", "unacknowledged", "completed", "stopped", "unknown", "blamed", "lost", "doubled", "open")
-    report.figures |= {name: seen[name] for name in names}
+    report.figures |= {name: seen[name] for name in FIGURES}
     if not seen["completed"]:
         report.violations.append("nothing was completed: the campaign shows nothing")

@@ -18,8 +18,8 @@ def test_killed_at_every_failpoint(tmp_path: Path, number: int) -> None:
         made.run(kind, names)
     assert made.tally.violations == []
     print(dict(made.tally.seen), dict(made.tally.hits))
-    assert made.tally.seen["acknowledged"] > 100
-    assert made.tally.seen["completed"] > 50
+    assert made.tally.seen["acknowledged"] > 50
+    assert made.tally.seen["completed"] > 20
     assert made.tally.hits.keys() >= set(names)
 
 
