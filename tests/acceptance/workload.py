@@ -130,6 +130,7 @@ def judge(store: Store, folder: Path) -> dict[str, int]:
     """Compare store and files; returns counts, so that a pass is never empty."""
     seen, violations = examine(store, folder)
     assert not violations, violations[:5]
+    assert not seen["blamed"], "a step that may repeat was given up"
     return dict(seen)
 
 
@@ -179,6 +180,8 @@ def _examine_one(queries: Queries, id: str, outside: Ledger, seen: Counter[str],
     else:
         seen["stopped"] += 1
         failure = state.failure
+        if state.status is Status.FAILED_SAFE and any(marks.values()):
+            yield f"called safe, but something was done: {how}"
         if failure is None:
             yield f"failed without a reason: {how}"
         elif failure.kind == "outcome-unknown" and not may_repeat:

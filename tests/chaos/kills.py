@@ -59,7 +59,7 @@ class Tally:
 
 
 class Cell:
-    """One store. `kill` ends one life on it; `end` judges."""
+    """One store. `life` is one life on it, from start to kill; `end` judges."""
 
     def __init__(self, forks: Forks, tally: Tally, folder: Path, chance: Random, address: str = "") -> None:
         self.forks = forks
