@@ -10,7 +10,7 @@ BASE := $(VENV)/.base
 DEV  := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench sim lock clean
+.PHONY: help demo test check format bench sim chaos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ bench: $(DEV) ## measure, for a minute or so; beside the peers with ARGS=--peers
 
 sim: $(DEV) ## seeded fault schedules over the real core (SEEDS=n of them; ARGS=... is passed on)
 	$(BIN)/python -m tests.sim $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+chaos: $(DEV) ## kill -9, a database that goes away (ARGS="kills --kills 300")
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 # Hashes but no addresses: a lock must hold on any registry.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -21,6 +21,7 @@ from holdfast.core.model import Actor
 from holdfast.core.views import ExecutionView
 from holdfast.engine.engine import Engine
 from holdfast.engine.service import Service
+from holdfast.failpoints import failpoint
 from holdfast.language import program_from_bytes
 from holdfast.store.address import open_store, sync_folder
 from holdfast.store.port import Store
@@ -53,12 +54,14 @@ def server_key(folder: Path | None, environment: Mapping[str, str] = os.environ)
 def _make_key(path: Path) -> None:
     """Whole or not there at all: a full disk or a power cut must not leave a file that is empty, and so a key that
     everybody knows; nor a store whose key is gone."""
+    failpoint("key.before")
     draft = path.with_name(f"key-{secrets.token_hex(6)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secrets.token_hex(32) + "\n")
             file.flush()
             os.fsync(file.fileno())
+        failpoint("key.written")
         try:
             # Unlike renaming, this never replaces the key of somebody who was faster.
             os.link(draft, path)
@@ -69,6 +72,7 @@ def _make_key(path: Path) -> None:
     finally:
         draft.unlink(missing_ok=True)
     sync_folder(path.parent)
+    failpoint("key.after")
 
 
 def check_fingerprint(store: Store, key: bytes) -> None:
@@ -77,8 +81,10 @@ def check_fingerprint(store: Store, key: bytes) -> None:
     with store.reading() as queries:
         known = queries.meta(FINGERPRINT)
     if known is None:
+        failpoint("fingerprint.before")
         transaction = store.begin()
         transaction.commit(Batch(meta={FINGERPRINT: print_}))
+        failpoint("fingerprint.after")
     elif known != print_:
         raise KeyMismatch(
             f"{store.address} was set up with another server key; use the same HOLDFAST_KEY (or key file) as"

@@ -11,32 +11,34 @@ from pathlib import Path
 #: ended by the fixture `no_leftovers`
 _LIVING: list[subprocess.Popen[str]] = []
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
 
 
 def spawn(folder: Path, store: str, name: str, *more: str) -> subprocess.Popen[str]:
     """An engine."""
-    return _spawn("victim", folder, store, name, *more)
+    return spawn_module("tests.acceptance.victim", folder, store, name, *more)
 
 
 def spawn_worker(folder: Path, port: int, name: str) -> subprocess.Popen[str]:
-    return _spawn("labourer", folder, str(port), name)
+    return spawn_module("tests.acceptance.labourer", folder, str(port), name)
 
 
-def _spawn(what: str, folder: Path, place: str, name: str, *more: str) -> subprocess.Popen[str]:
+def spawn_module(module: str, folder: Path, place: str, name: str, *more: str) -> subprocess.Popen[str]:
+    """Any program that takes a folder, an address and a name, and says `ready`."""
     with (folder / f"{name}.err").open("a") as errors:
         child = subprocess.Popen(
-            [sys.executable, "-m", f"tests.acceptance.{what}", str(folder), place, name, *more],
+            [sys.executable, "-m", module, str(folder), place, name, *more],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             # Not our own: a child that outlives a failing test would hold it open.
             stderr=errors,
             text=True,
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            env=ENVIRONMENT,
         )
     _LIVING.append(child)
     assert child.stdout is not None
     with child.stdout as said:
-        assert said.readline() == "ready\n", f"{what} {name} did not come up"
+        assert said.readline() == "ready\n", f"{module} {name} did not come up"
     return child
 
 

@@ -1,13 +1,15 @@
 """A process made to be killed: an engine under load. `python -m tests.acceptance.victim FOLDER STORE NAME`.
 
 Says `ready` when it works. `--drain`: feeds nothing, waits until everything has ended and leaves. `--serve PORT`:
-has no worker of its own and serves HTTP for those that have.
+has no worker of its own and serves HTTP for those that have; `--idle`: is fed from outside.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,52 +17,86 @@ from holdfast.api.auth import Role
 from holdfast.api.server import Server
 from holdfast.core.model import Status
 from holdfast.embedded import Embedded
-from tests.acceptance.workload import ACTOR, Feeder
+from tests.acceptance.workload import ACTOR, KINDS, Feeder
 
 OPEN = tuple(status for status in Status if not status.is_ended)
+#: what is fed unless somebody says otherwise, again and again
+MIX = ("isolated", *["repeatable", "plain"] * 9, "repeatable")
+SERVED = ("plain", "repeatable")
+#: a file that ends the feeding
+ENOUGH = "enough"
 
 
-def main() -> None:
-    folder, store, name = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    serves = "--serve" in sys.argv
+def main(arguments: Sequence[str]) -> None:
+    options = _parser().parse_args(arguments)
+    options.mix = options.mix or (SERVED if options.serve else MIX)
     with ExitStack() as stack:
         holdfast = stack.enter_context(
             Embedded(
-                store,
-                folder=folder,
-                engine_name=name,
-                worker_name=f"{name}-worker",
-                with_worker=not serves,
+                options.store,
+                folder=options.folder,
+                engine_name=options.name,
+                worker_name=f"{options.name}-worker",
+                with_worker=not options.serve,
                 slots=128,
-                modules=["tests.acceptance.sync_blocks"],
+                modules=["tests.acceptance.blocks"],
                 processes=2,
                 lease=4.0,
                 beat=1.0,
             )
         )
-        if serves:
-            server = Server(holdfast.service, port=int(sys.argv[sys.argv.index("--serve") + 1]))
+        if options.serve:
+            server = Server(holdfast.service, port=options.serve)
             stack.enter_context(server)
-            if not (folder / "token").exists():
-                (folder / "token").write_text(server.auth.create("workers", Role.WORKER))
+            for role in (Role.WORKER, Role.AUTHOR):
+                path = options.folder / f"{role.name.lower()}.token"
+                if not path.exists():
+                    # Whole or not at all: we may be killed here too.
+                    beside = path.with_suffix(".new")
+                    beside.write_text(server.auth.create("chaos", role))
+                    beside.replace(path)
         print("ready", flush=True)
-        if "--drain" in sys.argv:
+        if options.drain:
             while holdfast.service.executions(ACTOR, statuses=OPEN, limit=1):
                 time.sleep(0.05)
             return
-        while not holdfast.service.blocks():
+        while not {KINDS[kind][0] for kind in options.mix} <= {b.name for b in holdfast.service.blocks()}:
             # A block that was never registered ends an execution at once; that is not what is tested here.
             time.sleep(0.02)
-        feeder = Feeder(holdfast.service, folder)
-        n = 0
-        # Enough is enough: everything fed is verified after every kill.
-        cap = int(sys.argv[sys.argv.index("--cap") + 1]) if "--cap" in sys.argv else 1_000_000
-        while True:
-            if n == cap:
-                time.sleep(600)
-            feeder.feed(n, "isolated" if n % 20 == 0 and not serves else "repeatable" if n % 2 else "plain")
-            n += 1
+        if options.idle:
+            time.sleep(600)
+        _feed(Feeder(holdfast.service, options.folder, options.in_flight), options)
+        if not options.leave:
+            time.sleep(600)
+
+
+def _feed(feeder: Feeder, options: argparse.Namespace) -> None:
+    began = time.monotonic()
+    for n in range(options.cap):
+        if options.pace and n % options.burst == 0:
+            time.sleep(max(0.0, began + n / options.pace - time.monotonic()))
+            if (options.folder / ENOUGH).exists():
+                return
+        feeder.feed(n, options.mix[n % len(options.mix)])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="victim")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("store")
+    parser.add_argument("name")
+    parser.add_argument("--drain", action="store_true")
+    parser.add_argument("--serve", type=int, default=0)
+    parser.add_argument("--idle", action="store_true")
+    # Enough is enough: everything fed is verified after every kill.
+    parser.add_argument("--cap", type=int, default=1_000_000)
+    parser.add_argument("--leave", action="store_true", help="in good order, when all is fed and some of it runs")
+    parser.add_argument("--mix", type=lambda text: text.split(","), default=None)
+    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--pace", type=float, default=0.0, help="starts per second, until the folder has ENOUGH")
+    parser.add_argument("--burst", type=int, default=1, help="with --pace: so many at a time")
+    return parser
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

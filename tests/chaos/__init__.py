@@ -1,1 +1,1 @@
-"""What the machine under Holdfast may do to it: lose power, fill up, fail to read, write or sync."""
+"""Campaigns against real processes: kills, a database that goes away, power cuts, disks that fail."""

@@ -14,6 +14,7 @@ from typing import Any, Self
 from holdfast.core.errors import ShuttingDown, StoreUnavailable
 from holdfast.engine.engine import Engine
 from holdfast.engine.items import Reply
+from holdfast.failpoints import failpoint
 from holdfast.store.records import Header
 
 #: seconds a request waits for its commit
@@ -57,10 +58,13 @@ class Waiting:
                 future.set_exception(ShuttingDown("the server is shutting down; ask again shortly"))
 
         self._lets_go.add(let_go)
+        failpoint("api.commit.before")
         try:
             ask(reply)
             async with asyncio.timeout(seconds):
-                return await future
+                answer = await future
+            failpoint("api.commit.after")
+            return answer
         except TimeoutError:
             raise StoreUnavailable(
                 f"no commit within {seconds:g} s, and it may still happen; ask again (with the same key or id)"

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.core.model import BlockOffer
 from holdfast.core.rows import JobRow
+from holdfast.failpoints import failpoint
 from holdfast.transport.messages import Answer, CancelNotice, Parcel
 
 JobKey = tuple[str, int]
@@ -108,6 +109,7 @@ class Session:
 
     def take_answer(self, number: int) -> Answer:
         """What there is to say, said under this number from now on."""
+        failpoint("engine.handout.before")
         answer = Answer(number, self.mailbox, self.cancels, self.refused)
         self.mailbox, self.cancels, self.refused = [], [], []
         self.answers[number] = answer
@@ -116,6 +118,7 @@ class Session:
             oldest = self.answers.pop(next(iter(self.answers)))
             self.mailbox += oldest.jobs
             self.cancels += oldest.cancels
+        failpoint("engine.handout.after")
         return answer
 
     def has_news(self) -> bool:

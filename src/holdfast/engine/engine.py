@@ -33,6 +33,7 @@ from holdfast.core.requests import (
     SendSignal,
     StartExecution,
 )
+from holdfast.failpoints import failpoint
 from holdfast.store.port import CommitUnknown, Store
 from holdfast.store.queries import Queries
 from holdfast.store.records import Batch, Header, HistoryRow, TokenRow
@@ -142,9 +143,11 @@ class Engine:
 
     def stop(self, timeout: float = 30.0) -> None:
         """Commit what was accepted, refuse the rest, end the thread. The store stays open."""
+        failpoint("engine.stop.before")
         self._is_stopping = True
         self._queue.put(list)
         self._thread.join(timeout)
+        failpoint("engine.stop.after")
 
     @property
     def is_alive(self) -> bool:
@@ -301,9 +304,11 @@ class Engine:
     # --- the thread ---------------------------------------------------------------------------------
     def _run(self) -> None:
         try:
+            failpoint("engine.start.before")
             while self._guarded(self.rounds.begin) is None and not self._is_stopping:
                 log.warning("waiting for the store")
                 self._refuse_queued(StoreUnavailable(self._trouble))
+            failpoint("engine.start.after")
             while not (self._is_stopping and self._queue.empty() and not len(self._inbox)):
                 self._collect(self.rounds.pause() if not len(self._inbox) else 0.0)
                 self.step()
@@ -436,7 +441,9 @@ class Engine:
             self.agenda.add(turn.batch.agenda, turn.now)
             if self.agenda.has_stumbles:
                 self.agenda.went_well((item.execution, item.request) for item in items if isinstance(item, Ask))
+            failpoint("engine.answer.before")
             turn.answer()
+            failpoint("engine.answer.after")
             self.tell_watchers(turn.headers)
             self.rounds.committed(turn)
 
@@ -520,12 +527,14 @@ class Engine:
 
     def _commit(self, transaction: Any, batch: Batch) -> set[JobKey]:
         """Claims of the batch that turned out to be somebody else's."""
+        failpoint("engine.commit.before")
         try:
             transaction.commit(batch)
         except CommitUnknown:
             if not self._has_happened(batch):
                 raise Conflict from None
             return self._claims_of_others(batch)
+        failpoint("engine.commit.after")
         return set()
 
     def _has_happened(self, batch: Batch) -> bool:

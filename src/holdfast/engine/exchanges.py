@@ -15,6 +15,7 @@ from holdfast.core.errors import PayloadTooLarge, Refused, StaleExchange, Unknow
 from holdfast.core.model import Failure
 from holdfast.core.requests import CompleteJob, FailJob, LoseJob
 from holdfast.core.rows import JobRow
+from holdfast.failpoints import failpoint
 from holdfast.store.records import Batch, WorkerRow
 from holdfast.transport.messages import Answer, CancelNotice, Exchange, Hello, Outcome, Welcome
 
@@ -73,6 +74,7 @@ class Exchanges:
         if known is not None and hello.greeting < known.greeting:
             reply(None, StaleExchange(f"hello {hello.greeting} of {hello.name} is older than {known.greeting}"))
             return []
+        failpoint("engine.hello.before")
         items: list[Item] = []
         for older in self.dispatch.named(hello.name):
             if older.incarnation != hello.incarnation:
@@ -86,6 +88,7 @@ class Exchanges:
         welcome = Welcome(self.lease, self.beat, self._contradictions(session))
         rows = Batch(workers=[self.row(session, now, hello)], blocks=list(hello.blocks))
         items.append(Put(rows, lambda _, error: reply(None if error else welcome, error)))
+        failpoint("engine.hello.after")
         return items
 
     def _contradictions(self, session: Session) -> list[str]:
@@ -168,9 +171,11 @@ class Exchanges:
         if session is None:
             reply(None, None)
             return []
+        failpoint("engine.goodbye.before")
         items = self._lose(session, f"worker {session.name} left")
         items.append(Put(Batch(workers=[self.row(session, now, state="offline")]), reply))
         self._close(session)
+        failpoint("engine.goodbye.after")
         return items + self._offer_again(session)
 
     def silent(self, now: int) -> list[Session]:

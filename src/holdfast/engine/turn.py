@@ -24,6 +24,7 @@ from holdfast.core.rows import JobRow, LogRow, Rows, queued, transit
 from holdfast.core.snapshot import encode, restore
 from holdfast.core.state import Job, State, fold, open_state
 from holdfast.core.views import summary_of
+from holdfast.failpoints import failpoint
 from holdfast.store.records import Batch, Header, HistoryRow, Locked, PublishedRow, StartRow
 from holdfast.transport.messages import CancelNotice, Parcel
 
@@ -112,8 +113,10 @@ class Turn:
             waiting, keys = self._decide_all(waiting)
             if keys:
                 self.reads.learn((yield Read(tuple(keys))))
+        failpoint("engine.claim.before")
         while unread := self._claim_new():
             self.reads.learn((yield Read(unread)))
+        failpoint("engine.claim.after")
         self._build()
         if not self.batch.is_empty:
             self._let_go((yield Commit(self.batch)))
@@ -477,6 +480,7 @@ class Turn:
             if cached.events:
                 counters.events += len(cached.events)
                 cached.events = []
+        failpoint("engine.push.before")
         for made in self.claims:
             session, row = made.session, made.row
             session.planned -= 1
@@ -486,6 +490,7 @@ class Turn:
             session.mailbox.append(made.parcel)
         for session, parcel in self.resent:
             session.mailbox.append(parcel)
+        failpoint("engine.push.after")
         for waiting in self.batch.jobs:
             if not waiting.incarnation and self.dispatch.offers(waiting.queue, waiting.block):
                 # What nobody here offers stays in the table until somebody does.

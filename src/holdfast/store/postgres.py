@@ -22,6 +22,7 @@ from psycopg.rows import TupleRow
 from holdfast.core.errors import Refused, StoreDamaged, StoreUnavailable
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.program import Key
+from holdfast.failpoints import failpoint
 
 from .migrate import pending
 from .port import CommitUnknown
@@ -101,6 +102,7 @@ class PostgresStore:
     def begin(self) -> _PostgresTransaction:
         # Nothing has been said yet in this transaction, so a connection that died since the last one (a
         # restart of the server, a failover) is replaced without anybody noticing.
+        failpoint("postgres.begin.before")
         is_fresh = False
         while True:
             writer = self._writer
@@ -115,6 +117,7 @@ class PostgresStore:
                 with translated(self.address):
                     now, xid = _begin(writer)
                 self._clock = _Clock(now)
+                failpoint("postgres.begin.after")
                 return _PostgresTransaction(writer, now, self.address, partial(self._settle, xid))
             except StoreUnavailable:
                 if is_fresh or not is_lost(writer):
@@ -310,6 +313,7 @@ class _PostgresTransaction:
 
     def _commit(self) -> None:
         """From here to the answer a lost connection leaves the outcome open."""
+        failpoint("postgres.commit.before")
         try:
             with translated(self._address):
                 cursor = self._connection.execute(_COMMIT)
@@ -326,6 +330,7 @@ class _PostgresTransaction:
             discard(self._connection)
             raise
         assert cursor.statusmessage == "COMMIT", cursor.statusmessage
+        failpoint("postgres.commit.after")
 
     def abort(self) -> None:
         if is_lost(self._connection):
@@ -385,6 +390,7 @@ def _migrate(connection: Connection, address: str) -> None:
 
     if not pending("postgres", applied(), address):
         return
+    failpoint("postgres.migrate.before")
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock($1::int, $2::int)", [LOCK_SPACE, MIGRATING])
         found = connection.execute("SELECT to_regnamespace($1)", [SCHEMA]).fetchone()
@@ -399,3 +405,5 @@ def _migrate(connection: Connection, address: str) -> None:
             connection.execute(
                 f"INSERT INTO migrations VALUES ($1, $2, {_CLOCK})", [migration.number, migration.checksum]
             )
+            failpoint("postgres.migrate.written")
+    failpoint("postgres.migrate.after")

@@ -33,6 +33,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.ids import to_key
 from holdfast.core.program import Key
+from holdfast.failpoints import failpoint
 
 from .address import sync_folder
 from .migrate import pending
@@ -349,12 +350,15 @@ class SqliteStore:
         run("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, checksum TEXT, at INTEGER)")
         applied: dict[int, str] = dict(_rows(run("SELECT number, checksum FROM migrations")))
         for migration in pending("sqlite", applied, self.address):
+            failpoint("sqlite.migrate.before")
             with self._writer:
                 run(migration.sql)
                 run(
                     "INSERT INTO migrations VALUES (?, ?, ?)",
                     (migration.number, migration.checksum, self.now()),
                 )
+                failpoint("sqlite.migrate.written")
+            failpoint("sqlite.migrate.after")
 
     # --- the port -----------------------------------------------------------------------------------
     def now(self) -> int:
@@ -412,12 +416,14 @@ class SqliteStore:
             for reader in self._readers:
                 reader.connection.close()
             self._readers.clear()
+        failpoint("sqlite.checkpoint.before")
         try:
             if self._failed is None:
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             is_safe = self._failed is None
         except apsw.Error:
             is_safe = False
+        failpoint("sqlite.checkpoint.after")
         # Closing would try once more, and delete the journal if the second try seems to succeed.
         self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, not is_safe)
         self._writer.close()
@@ -487,8 +493,11 @@ class _SqliteTransaction:
         try:
             with translated(self._address):
                 try:
+                    failpoint("sqlite.begin.before")
                     connection.execute("BEGIN IMMEDIATE")
+                    failpoint("sqlite.begin.after")
                     write(connection, batch, self.now, self._versions)
+                    failpoint("sqlite.commit.before")
                     connection.execute("COMMIT")
                 except BaseException:
                     # SQLite rolls back by itself on some errors (no space, I/O); on the others we do.
@@ -499,6 +508,7 @@ class _SqliteTransaction:
         except SyncFailed as failed:
             self._fail(failed)
             raise
+        failpoint("sqlite.commit.after")
 
     def abort(self) -> None:
         """Nothing was written yet: the transaction begins with the commit."""

@@ -24,6 +24,7 @@ from holdfast.blocks.declare import Block
 from holdfast.blocks.parameters import InvalidInput
 from holdfast.core.errors import Refused
 from holdfast.core.model import LogLine
+from holdfast.failpoints import failpoint
 from holdfast.transport.messages import Outcome, Parcel
 
 from . import outcomes
@@ -59,7 +60,9 @@ class Child:
             outcome = self._run(parcel)
             self._context = None
             self._flush()
+            failpoint("child.end.before")
             self._send(Finished(outcome))
+            failpoint("child.end.after")
             self._is_busy = False
         os._exit(0)
 
@@ -98,7 +101,9 @@ class Child:
         except Refused as error:
             self._send(Ready(problem=error.message))
             os._exit(1)
+        failpoint("child.ready.before")
         self._send(Ready())
+        failpoint("child.ready.after")
 
     # --- one attempt ----------------------------------------------------------------------------
     def _run(self, parcel: Parcel) -> Outcome:
@@ -123,7 +128,9 @@ class Child:
         )
         if block.parameters.context_name:
             arguments[block.parameters.context_name] = context
+        failpoint("child.begin.before")
         self._send(Begun())
+        failpoint("child.begin.after")
         try:
             outcome, _ = outcomes.succeeded(parcel, self._call(block, arguments))
         except Cancelled as stop:

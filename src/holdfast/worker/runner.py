@@ -15,10 +15,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast import failpoints
 from holdfast.blocks import Cancelled, Context, Registry
 from holdfast.blocks.parameters import InvalidInput
 from holdfast.blocks.registry import AnyBlock
 from holdfast.core.model import Effect
+from holdfast.failpoints import failpoint
 from holdfast.transport.messages import Outcome, Parcel
 
 from . import outcomes
@@ -175,15 +177,20 @@ class Runner:
     async def _run_strand(self, strand: Strand) -> None:
         ready = self._ready
         clean = copy_context()
+        is_armed = failpoints.is_armed
         while ready:
             parcel, block, arguments, context = ready.popleft()
             strand.parcel, strand.block, strand.context = parcel, block, context
+            if is_armed:
+                failpoint("worker.block.before")
             try:
                 outcome, size = outcomes.succeeded(parcel, await block.function(**arguments))
             except (GeneratorExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
                 outcome, size = self._raised(parcel, strand.attempt, error), 0
+            if is_armed:
+                failpoint("worker.block.after")
             strand.parcel = None
             if strand.attempt is not None:
                 # It had to wait, and somebody else has taken over the rest.
@@ -214,10 +221,12 @@ class Runner:
 
         def call() -> None:
             size = 0
+            failpoint("worker.thread.before")
             try:
                 outcome, size = outcomes.succeeded(parcel, block.function(**arguments))
             except BaseException as error:
                 outcome = self._raised(parcel, attempt, error)
+            failpoint("worker.thread.after")
             self._from_threads.append((attempt, outcome, size))
             self._call(self._take_from_threads)
 
@@ -257,7 +266,9 @@ class Runner:
             return
         attempt.stop = lambda: place.stop(attempt.reason)
         try:
+            failpoint("worker.process.before")
             outcome = await self._run_at(place, attempt, context)
+            failpoint("worker.process.after")
         finally:
             self._pool.release(place)
         self._end(attempt, outcome, 0 if outcome.value is None else -1)

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from holdfast import failpoints
 from holdfast.blocks import Context, Registry
 from holdfast.core.errors import (
     EngineBug,
@@ -27,6 +28,7 @@ from holdfast.core.errors import (
     UnknownWorker,
     WorkerSuperseded,
 )
+from holdfast.failpoints import failpoint
 from holdfast.transport.messages import Answer, Beat, CancelNotice, Exchange, Hello, Holding, Outcome, Parcel
 from holdfast.transport.port import Link
 
@@ -197,7 +199,9 @@ class Worker:
         try:
             async with asyncio.timeout(FAREWELL if self._is_heard else SHORT_FAREWELL):
                 if self._greeted and not isinstance(self.error, WorkerSuperseded):
+                    failpoint("worker.goodbye.before")
                     await self._link.goodbye(self.incarnation)
+                    failpoint("worker.goodbye.after")
         except (Refused, TimeoutError) as error:
             log.warning("worker %s could not say goodbye: %s", self.name, error)
         await self._link.close()
@@ -299,7 +303,9 @@ class Worker:
         try:
             while True:
                 try:
+                    failpoint("worker.exchange.before")
                     answer = await self._link.exchange(exchange)
+                    failpoint("worker.exchange.after")
                     self._is_heard = True
                     return answer
                 except UnknownWorker:
@@ -343,7 +349,9 @@ class Worker:
                     self._said,
                 )
                 try:
+                    failpoint("worker.hello.before")
                     welcome = await self._link.hello(hello)
+                    failpoint("worker.hello.after")
                     self._is_heard = True
                     break
                 except Refused as error:
@@ -380,7 +388,9 @@ class Worker:
                 held[key] = parcel
                 fresh.append(parcel)
         if fresh:
+            failpoint("worker.take.before")
             self._runner.start(fresh)
+            failpoint("worker.take.after")
         for notice in answer.cancels:
             self._cancel(notice)
 
@@ -400,8 +410,12 @@ class Worker:
             self._held[key] = successor
             self._runner.start([successor])
             return
+        if failpoints.is_armed:
+            failpoint("worker.outbox.before")
         self._outbox.put(outcome, size)
         self._wake.set()
+        if failpoints.is_armed:
+            failpoint("worker.outbox.after")
 
     def _heard(self, parcel: Parcel, context: Context, is_beat: bool) -> None:
         if key_of(parcel) not in self._held:
