@@ -23,5 +23,5 @@ def test_all_who_ask_at_once_get_one_key(tmp_path: Path) -> None:
 def test_an_empty_key_is_refused(tmp_path: Path) -> None:
     # It would be a key that anybody can guess.
     (tmp_path / "key").touch()
-    with pytest.raises(BadConfiguration, match="is empty"):
+    with pytest.raises(BadConfiguration, match="holds no key"):
         server_key(tmp_path, {})
