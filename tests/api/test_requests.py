@@ -416,7 +416,7 @@ def test_it_is_not_ready_while_nothing_can_be_committed(home: House, monkeypatch
 
     engine = home.holdfast.engine
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_drive", full)
+        patch.setattr(engine.driver, "run", full)
         assert home.ask("POST", X, {"workflow": "echo"}).status == 507
         got = home.ask("GET", "/api/v1/ready")
         assert (got.status, got.json) == (503, {"status": "not ready", "reason": said})

@@ -136,7 +136,7 @@ def test_streams_are_counted_and_limited(home: House) -> None:
         while app.streams and time.monotonic() < until:
             time.sleep(0.02)
         assert app.streams == 0, "a reader that left is noticed"
-        assert not home.holdfast.engine._watchers.get(id)
+        assert not home.holdfast.engine.watchers.of(id)
     finally:
         app.max_streams = before
         home.ask("DELETE", f"/api/v1/executions/{id}")

@@ -85,7 +85,7 @@ def test_a_bug_is_shown_by_why_and_gone_when_it_is_mended(tmp_path: Path, monkey
     tried: list[int] = []
     with Embedded(f"sqlite:///{tmp_path}/state.db", processes=0) as holdfast:
         engine = holdfast.engine
-        drive = engine._drive
+        drive = engine.driver.run
 
         def broken(items: list[Item]) -> Turn:
             if any(isinstance(item, Ask) and item.request == FireTimer(1) for item in items):
@@ -94,7 +94,7 @@ def test_a_bug_is_shown_by_why_and_gone_when_it_is_mended(tmp_path: Path, monkey
                 raise KeyError("nobody thought of this")
             return drive(items)
 
-        monkeypatch.setattr(engine, "_drive", broken)
+        monkeypatch.setattr(engine.driver, "run", broken)
         id = holdfast.service.start(holdfast.actor, definition=NAP).id
 
         def bugs() -> list[str]:

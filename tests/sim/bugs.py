@@ -25,6 +25,7 @@ from holdfast.core.model import Effect, JobSpec, JobStatus, Status
 from holdfast.core.state import JOBS, State
 from holdfast.engine.agenda import Agenda
 from holdfast.engine.dispatch import Session, Waiter
+from holdfast.engine.driver import Driver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.items import Ask
@@ -284,13 +285,13 @@ def keeps_what_was_not_committed(patch: Patch) -> None:
 @bug("I-1", "I-4", "I-14", "I-29")
 def takes_unknown_for_done(patch: Patch) -> None:
     """A commit of unknown outcome is taken to have happened."""
-    patch(Engine, "_has_happened", lambda self, batch: True)
+    patch(Driver, "has_happened", lambda self, batch: True)
 
 
 @bug("I-7")
 def takes_unknown_for_failed(patch: Patch) -> None:
     """A commit of unknown outcome is taken not to have happened."""
-    patch(Engine, "_has_happened", lambda self, batch: False)
+    patch(Driver, "has_happened", lambda self, batch: False)
 
 
 @bug("I-1", "I-7")

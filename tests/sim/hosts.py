@@ -7,9 +7,8 @@ sleeps, or waits inside of a commit, the rest of the world goes on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import holdfast.engine.engine as engine_module
 from holdfast.core.errors import Refused, StoreUnavailable
 from holdfast.core.program import Program
 from holdfast.engine.engine import Engine
@@ -191,11 +190,3 @@ class Host:
             raise StoreUnavailable("the store is away")
         if moment in world.armed:
             world.fire(moment, self, batch)
-
-
-def plant_time(settings: Any) -> None:
-    """Once per process: engines tell the time by their machine."""
-    engine_module.time = settings
-
-
-plant_time(TIME)

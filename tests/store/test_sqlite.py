@@ -22,8 +22,9 @@ from holdfast.core.errors import (
     UnsafeStore,
 )
 from holdfast.store import sqlite
+from holdfast.store.file_systems import file_system, is_network
 from holdfast.store.records import Batch
-from holdfast.store.sqlite import SqliteStore, file_system, is_network
+from holdfast.store.sqlite import SqliteStore
 
 from .conftest import SmallDisk
 from .rows import an_id, header, history, put, start

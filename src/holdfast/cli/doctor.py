@@ -123,7 +123,7 @@ def _sqlite(settings: Settings) -> Iterator[Check]:
 
 
 def _disk(settings: Settings) -> Iterator[Check]:
-    from holdfast.store.sqlite import file_system, is_network
+    from holdfast.store.file_systems import file_system, is_network
 
     folder = settings.folder
     while not folder.exists():

@@ -14,10 +14,11 @@ from typing import Any
 
 from holdfast.core.program import Program
 
+from .cached import Cached
 from .dispatch import Dispatch
 from .items import Item
 from .reads import TurnReads
-from .turn import Cached, Turn
+from .turn import Turn
 from .wishes import Wish
 
 

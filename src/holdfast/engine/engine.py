@@ -34,26 +34,25 @@ from holdfast.core.requests import (
     StartExecution,
 )
 from holdfast.failpoints import failpoint
-from holdfast.store.port import CommitUnknown, Store
-from holdfast.store.queries import Queries
-from holdfast.store.records import Batch, Header, HistoryRow, TokenRow
+from holdfast.store.port import Store
+from holdfast.store.records import Batch, TokenRow
 from holdfast.transport.messages import Exchange, Hello
 
 from .agenda import Agenda
 from .committer import Committer
-from .dispatch import Dispatch, JobKey, Session
+from .dispatch import Dispatch, Session
+from .driver import Driver
 from .exchanges import Exchanges
 from .inbox import Inbox
 from .items import Ask, Item, Publish, Put, Reply, spill
 from .rounds import Rounds
-from .turn import Turn
-from .wishes import LOST, Commit, Lock, Read
+from .watchers import Watcher, Watchers
+from .wishes import LOST
 
 log = logging.getLogger("holdfast.engine")
 
 #: A conflicting item is decided again this often before its caller hears of it.
 MAX_TRIES = 20
-Watcher = Callable[[Header | None], None]
 
 
 class Call:
@@ -113,6 +112,7 @@ class Engine:
             token=self.attempt_token,
             stuck_after=int(stuck_after * 1e6),
         )
+        self.driver = Driver(store, self.committer, set_clock=self.set_clock, rest=self._rest)
         self.exchanges = Exchanges(
             self.dispatch, engine=self.id, lease=int(lease * 1e6), beat=int(beat * 1e6), is_shared=store.is_shared
         )
@@ -121,8 +121,7 @@ class Engine:
         self._inbox = Inbox()
         #: items a commit lately had, or a little less
         self._usual = 0
-        self._watchers: dict[str, list[Watcher]] = {}
-        self._watch_lock = threading.Lock()
+        self.watchers = Watchers()
         self._is_stopping = False
         self._fatal: Exception | None = None
         self._full_until = 0.0
@@ -253,33 +252,12 @@ class Engine:
 
     # --- watching -----------------------------------------------------------------------------------
     def watch(self, execution: str, watcher: Watcher) -> Callable[[], None]:
-        """Call `watcher` (in the engine's thread) after each commit that touched the execution, with its
-        header, or with None where another engine may have moved it. Returns what ends it."""
-        with self._watch_lock:
-            self._watchers.setdefault(execution, []).append(watcher)
-
-        def unwatch() -> None:
-            with self._watch_lock:
-                watchers = self._watchers.get(execution, [])
-                if watcher in watchers:
-                    watchers.remove(watcher)
-                if not watchers:
-                    self._watchers.pop(execution, None)
-
-        return unwatch
+        """See `Watchers.add`."""
+        return self.watchers.add(execution, watcher)
 
     def hinted(self) -> None:
         """Another engine committed something: look at the queue, and let watchers look."""
         self._queue.put(self.rounds.hinted)
-
-    def tell_watchers(self, headers: dict[str, Header] | None) -> None:
-        if not self._watchers:
-            return
-        with self._watch_lock:
-            chosen = self._watchers if headers is None else [id for id in headers if id in self._watchers]
-            calls = [(w, headers[id] if headers else None) for id in chosen for w in self._watchers[id]]
-        for watcher, header in calls:
-            watcher(header)
 
     # --- tokens -------------------------------------------------------------------------------------
     def attempt_token(self, execution: str, epoch: int, job: int, attempt: int) -> str:
@@ -412,7 +390,7 @@ class Engine:
             self._reject(items, self._full)
             return
         try:
-            turn = self._drive(items)
+            turn = self.driver.run(items)
         except Conflict:
             self.committer.counters.conflicts += 1
             self._again(items)
@@ -444,7 +422,7 @@ class Engine:
             failpoint("engine.answer.before")
             turn.answer()
             failpoint("engine.answer.after")
-            self.tell_watchers(turn.headers)
+            self.watchers.tell(turn.headers)
             self.rounds.committed(turn)
 
     def _again(self, items: list[Item]) -> None:
@@ -492,84 +470,6 @@ class Engine:
     def _reject(self, items: Sequence[Item], error: Exception) -> None:
         for item in items:
             item.reply(None, error)
-
-    def _drive(self, items: list[Item]) -> Turn:
-        """Run one turn of the committer against the store."""
-        transaction = self.store.begin()
-        self.set_clock(transaction.now)
-        turn = self.committer.turn(items, transaction.now)
-        answer: Any = None
-        wish = None
-        try:
-            while True:
-                wish = turn.send(answer)
-                match wish:
-                    case Lock(known=known):
-                        answer = transaction.lock(known)
-                    case Read(keys=keys):
-                        answer = transaction.read(keys)
-                    case Commit(batch=batch):
-                        answer = self._commit(transaction, batch)
-        except StopIteration as done:
-            if not isinstance(wish, Commit):
-                transaction.abort()
-            finished: Turn = done.value
-            return finished
-        except BaseException as error:
-            if not isinstance(wish, Commit):
-                transaction.abort()
-            try:
-                turn.throw(error)
-            except BaseException as raised:
-                if raised is not error:
-                    raise
-            raise
-
-    def _commit(self, transaction: Any, batch: Batch) -> set[JobKey]:
-        """Claims of the batch that turned out to be somebody else's."""
-        failpoint("engine.commit.before")
-        try:
-            transaction.commit(batch)
-        except CommitUnknown:
-            if not self._has_happened(batch):
-                raise Conflict from None
-            return self._claims_of_others(batch)
-        failpoint("engine.commit.after")
-        return set()
-
-    def _has_happened(self, batch: Batch) -> bool:
-        """The connection broke while committing. A batch is all or nothing, so its rows tell: all of them,
-        because another engine may have decided the same about some. As long as the store cannot be asked,
-        nobody is answered."""
-        while batch.history:
-            try:
-                with self.store.reading() as queries:
-                    return all(_is_stored(queries, row) for row in batch.history)
-            except Refused as refused:
-                log.warning("waiting to learn whether a commit happened: %s", refused)
-                self._rest(0.3)
-        return False
-
-    def _claims_of_others(self, batch: Batch) -> set[JobKey]:
-        """Another engine may even have written the very same rows of history, for another incarnation of the
-        worker: a claim is ours only if its row says so. In doubt it is not; if it was, the sweep sees that its
-        worker lacks a parcel."""
-        claims = {(row.execution, row.job): row for row in batch.jobs if row.incarnation}
-        try:
-            with self.store.reading() as queries:
-                for incarnation in {row.incarnation: None for row in claims.values()}:
-                    for row in queries.claimed(incarnation):
-                        own = claims.get((row.execution, row.job))
-                        if own is not None and (own.incarnation, own.attempt) == (row.incarnation, row.attempt):
-                            del claims[row.execution, row.job]
-        except Refused as refused:
-            log.warning("cannot tell whose claims were committed: %s", refused)
-        return set(claims)
-
-
-def _is_stored(queries: Queries, row: HistoryRow) -> bool:
-    found = queries.history(row.execution, row.seq - 1, 1)
-    return bool(found) and found[0].seq == row.seq and found[0].digest == row.digest
 
 
 def _give_back(session: Session, value: Any, error: Exception | None) -> None:

@@ -150,7 +150,7 @@ class Rounds:
     def _shared(self, now: int) -> None:
         engine = self._engine
         engine.dispatch.is_stale = True
-        engine.tell_watchers(None)
+        engine.watchers.tell(None)
         if now >= self._next_beat:
             self._next_beat = now + 5 * SECOND
             engine.add([Put(Batch(engines=[EngineRow(engine.id, engine.name, engine.started_at, now)]))])
@@ -188,7 +188,7 @@ class Rounds:
 
     def hinted(self) -> list[Item]:
         self._engine.dispatch.is_stale = True
-        self._engine.tell_watchers(None)
+        self._engine.watchers.tell(None)
         return []
 
     def committed(self, turn: Turn) -> None:

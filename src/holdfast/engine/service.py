@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.codec import event_json, plain, unpack, unpack_summary
+from holdfast.core.codec import event_json, unpack
 from holdfast.core.errors import (
     AmbiguousId,
     InvalidRequest,
@@ -25,8 +25,8 @@ from holdfast.core.errors import (
 )
 from holdfast.core.ids import is_id
 from holdfast.core.jobs import fold_jobs
-from holdfast.core.model import PAYLOAD_LIMIT, Actor, BlobRef, Status
-from holdfast.core.program import Program, TooLong
+from holdfast.core.model import Actor, Status
+from holdfast.core.program import Program
 from holdfast.core.version import VERSION
 from holdfast.core.views import (
     BlockView,
@@ -34,12 +34,10 @@ from holdfast.core.views import (
     HealthView,
     JobView,
     LogView,
-    Progress,
     QueueView,
     WhyView,
     WorkerView,
     WorkflowView,
-    error_view,
     log_view,
 )
 from holdfast.language import canonical, compile_definition, program_from_bytes
@@ -49,8 +47,8 @@ from holdfast.store.records import Header
 
 from .engine import Engine
 from .items import Reply, future_reply
-from .reads import resolve
 from .rebuild import rebuild, transitions
+from .showing import Unread, shown, view_of
 from .why import explain, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
@@ -60,10 +58,6 @@ LABEL_LIMIT = 64
 REASON_LIMIT = 2000
 #: Default wait of a verb for its commit, seconds.
 COMMIT_WAIT = 30.0
-
-
-class _Unread(Exception):
-    """More would have to be read for that."""
 
 
 class Service:
@@ -158,7 +152,7 @@ class Service:
         if view is not None:
             return view
         with self.store.reading() as queries:
-            view = self.view(queries, answer)
+            view = view_of(queries, answer)
             return view if view.is_ended else msgspec.structs.replace(view, waiting=self._unoffered(queries, answer))
 
     def known(self, header: Header) -> ExecutionView | None:
@@ -166,8 +160,8 @@ class Service:
         if header.is_queued and not header.status.is_ended:
             return None
         try:
-            return self.view(None, header)
-        except _Unread:
+            return view_of(None, header)
+        except Unread:
             return None
 
     def _unoffered(self, queries: Queries, header: Header) -> list[str]:
@@ -234,7 +228,7 @@ class Service:
         id = self.resolve(actor, id)
         with self.store.reading() as queries:
             header = self._header(queries, actor, id)
-            view = self.view(queries, header)
+            view = view_of(queries, header)
             if header.status.is_ended:
                 return view
             why = self._why(queries, id)
@@ -252,7 +246,7 @@ class Service:
         """Newest first. The next page begins before the last id of this one."""
         with self.store.reading() as queries:
             headers = queries.headers(actor.tenant, statuses=statuses, workflow=workflow, before=before, limit=limit)
-            return [self.view(queries, header) for header in headers]
+            return [view_of(queries, header) for header in headers]
 
     def events(self, actor: Actor, id: str, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
         """Events numbered above `after`, as the API shows them."""
@@ -276,7 +270,7 @@ class Service:
             views = fold_jobs(((at, events) for _, at, events in transitions(queries, id)), program.label)
             return [
                 msgspec.structs.replace(
-                    view, input=self._load(queries, id, view.input), result=self._load(queries, id, view.result)
+                    view, input=shown(queries, id, view.input), result=shown(queries, id, view.result)
                 )
                 for view in views
             ]
@@ -344,7 +338,7 @@ class Service:
             with self.store.reading() as queries:
                 header = moved or self._header(queries, actor, id)
                 if header.status.is_ended:
-                    return self.view(queries, header)
+                    return view_of(queries, header)
         raise TimedOut(f"execution {id} has not ended within {timeout} s; it goes on")
 
     def follow(self, id: str, deadline: float | None = None) -> Iterator[Header | None]:
@@ -385,43 +379,6 @@ class Service:
                 raise UnknownWorkflow("the definition of this execution is not stored any more")
             program = self._remember(digest, program_from_bytes(data))
         return program
-
-    def view(self, queries: Queries | None, header: Header) -> ExecutionView:
-        summary = unpack_summary(header.summary)
-        is_ended = header.status.is_ended
-        return ExecutionView(
-            id=header.id,
-            workflow=header.workflow,
-            version=header.workflow_version,
-            status=header.status.name,
-            is_ended=is_ended,
-            is_safe=not summary.residue if is_ended and header.status is not Status.COMPLETED else None,
-            progress=Progress(header.jobs_done, header.jobs_total),
-            output=self._load(queries, header.id, summary.output),
-            error=error_view(summary.failure, summary.failed_step),
-            residue=[*summary.residue],
-            labels=summary.labels,
-            started_by=summary.actor.name,
-            run=header.run,
-            events=header.version,
-            created_at=header.created_at,
-            started_at=header.started_at or None,
-            ended_at=header.ended_at or None,
-            updated_at=header.updated_at,
-        )
-
-    def _load(self, queries: Queries | None, id: str, value: Any) -> Any:
-        """A value as people want to see it; what is too long or gone shows as a reference."""
-
-        def blob(ref: BlobRef) -> bytes:
-            if queries is None:
-                raise _Unread
-            return queries.blob(id, ref.digest) or b"\xc0"
-
-        try:
-            return plain(resolve(value, blob, PAYLOAD_LIMIT)[0])
-        except TooLong:
-            return plain(value)
 
     # --- the rest -----------------------------------------------------------------------------------
     def workflows(self, actor: Actor, name: str = "") -> list[WorkflowView]:

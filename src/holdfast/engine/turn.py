@@ -28,6 +28,7 @@ from holdfast.failpoints import failpoint
 from holdfast.store.records import Batch, Header, HistoryRow, Locked, PublishedRow, StartRow
 from holdfast.transport.messages import CancelNotice, Parcel
 
+from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
 from .items import Ask, Item, KeepLogs, Publish, ResendJob
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
@@ -37,33 +38,8 @@ if TYPE_CHECKING:
 
 #: A snapshot is worth its writing after this many events.
 SNAPSHOT_EVERY = 256
-#: µs without anything to do after which a state is not worth its memory.
-SLEEP = 5_000_000
 #: Grace on top of a block's own timeout before the engine gives an attempt up.
 TIMEOUT_GRACE = 15_000_000
-
-
-class Cached:
-    """A state in memory and what the store needs to know to go on from it."""
-
-    __slots__ = ("digest", "events", "logs", "snapshot", "state", "summary")
-
-    def __init__(self, state: State, digest: bytes, snapshot: int, logs: int) -> None:
-        self.state = state
-        self.digest = digest
-        self.snapshot = snapshot
-        self.logs = logs
-        #: packed; None means it has to be packed again
-        self.summary: bytes | None = None
-        #: applied in the turn under way, not yet committed
-        self.events: list[e.Event] = []
-
-
-def is_asleep(state: State, now: int) -> bool:
-    """Nothing of it moves for a while: whoever wakes it reads it again, and until then it costs no memory."""
-    if state.jobs or state.is_turn_open:
-        return False
-    return all(timer.due > now + SLEEP for timer in state.timers.values())
 
 
 class Claim(msgspec.Struct):

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import logging
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from holdfast.core.program import Key
 from holdfast.failpoints import failpoint
 
 from .address import sync_folder
+from .file_systems import file_system, is_network
 from .migrate import pending
 from .queries import Queries, bindable
 from .records import Batch, HistoryRow, Locked
@@ -45,50 +45,14 @@ log = logging.getLogger("holdfast.store")
 
 #: The first release without the WAL-reset corruption bug.
 MIN_SQLITE = (3, 51, 3)
-_NETWORK = (
-    "nfs",
-    "cifs",
-    "smb",
-    "9p",
-    "fuse.",
-    "afs",
-    "ceph",
-    "glusterfs",
-    "lustre",
-    "ncpfs",
-    "ocfs2",
-    "gfs2",
-)
+
+
 #: SQLite's file systems write less than 128 KiB at a time
 _PIECE = 1 << 16
-_LOCAL_FUSE = ("fuseblk", "fuse.ext2", "fuse.ntfs-3g", "fuse.lazyfs")
 
 
 def sqlite_version() -> tuple[int, ...]:
     return tuple(int(x) for x in apsw.sqlite_lib_version().split("."))
-
-
-def file_system(path: Path, mounts: str | None = None) -> str:
-    """Type of the file system a path is on, from the mount table; empty where there is none to read."""
-    if mounts is None:
-        try:
-            mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
-        except OSError:
-            return ""
-    best, kind = "", ""
-    target = str(path.resolve())
-    for line in mounts.splitlines():
-        left, _, right = line.partition(" - ")
-        # Blanks and the like stand there in octal; everything else as it is.
-        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), left.split()[4])
-        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, right.split()[0]
-    return kind
-
-
-def is_network(kind: str) -> bool:
-    return kind not in _LOCAL_FUSE and any(kind == name or kind.startswith(name) for name in _NETWORK)
 
 
 @contextmanager

@@ -1,0 +1,58 @@
+"""Stored headers and values as people are shown them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.codec import plain, unpack_summary
+from holdfast.core.model import PAYLOAD_LIMIT, BlobRef, Status
+from holdfast.core.program import TooLong
+from holdfast.core.views import ExecutionView, Progress, error_view
+from holdfast.store.queries import Queries
+from holdfast.store.records import Header
+
+from .reads import resolve
+
+
+class Unread(Exception):
+    """More would have to be read for that."""
+
+
+def view_of(queries: Queries | None, header: Header) -> ExecutionView:
+    """Without `queries` only if nothing has to be read for it; else `Unread`."""
+    summary = unpack_summary(header.summary)
+    is_ended = header.status.is_ended
+    return ExecutionView(
+        id=header.id,
+        workflow=header.workflow,
+        version=header.workflow_version,
+        status=header.status.name,
+        is_ended=is_ended,
+        is_safe=not summary.residue if is_ended and header.status is not Status.COMPLETED else None,
+        progress=Progress(header.jobs_done, header.jobs_total),
+        output=shown(queries, header.id, summary.output),
+        error=error_view(summary.failure, summary.failed_step),
+        residue=[*summary.residue],
+        labels=summary.labels,
+        started_by=summary.actor.name,
+        run=header.run,
+        events=header.version,
+        created_at=header.created_at,
+        started_at=header.started_at or None,
+        ended_at=header.ended_at or None,
+        updated_at=header.updated_at,
+    )
+
+
+def shown(queries: Queries | None, id: str, value: Any) -> Any:
+    """A value as people want to see it; what is too long or gone shows as a reference."""
+
+    def blob(ref: BlobRef) -> bytes:
+        if queries is None:
+            raise Unread
+        return queries.blob(id, ref.digest) or b"\xc0"
+
+    try:
+        return plain(resolve(value, blob, PAYLOAD_LIMIT)[0])
+    except TooLong:
+        return plain(value)
