@@ -32,12 +32,17 @@ from .report import Progress, Report
 PACE, BURST = 25.0, 50
 #: of the engines' workers, seconds; see tests/acceptance/victim.py
 LEASE = 4.0
+#: seconds between two looks at who holds claims and is silent, and some more; see `Rounds._sweep`
+SWEEP = 18.0
 #: seconds everything gets to end once nothing is broken any more
 END = 120.0
 #: seconds to wait for the first commit after the server is back, before it is given up as a figure
 PATIENCE = 20.0
 #: seconds between two attacks on sessions
 _CUT = (0.1, 1.0)
+
+
+PAUSED, PAUSED_QUIET = "engine paused among other faults", "engine paused beyond its lease"
 
 
 class Nemesis:
@@ -51,6 +56,8 @@ class Nemesis:
         chance: Random,
         calm: tuple[float, float],
         down: tuple[float, float],
+        *,
+        is_patient: bool,
     ) -> None:
         self.done: Counter[str] = Counter()
         #: seconds from the server's first answer to the first commit after it
@@ -61,18 +68,23 @@ class Nemesis:
         self._chance = chance
         self._calm = calm
         self._down = down
+        self._is_patient = is_patient
         self._paused: Child | None = None
         now = time.monotonic()
         self._next_stop = now + chance.uniform(*calm)
         self._next_cut = now + chance.uniform(*_CUT)
         self._next_pause = now + chance.uniform(1, 10)
         self._resume = 0.0
+        #: nothing else is broken until then
+        self.quiet_until = 0.0
 
     def step(self) -> None:
         now = time.monotonic()
         if self._paused is not None and now >= self._resume:
             self.heal()
-        if now >= self._next_stop:
+        if now < self.quiet_until:
+            pass
+        elif now >= self._next_stop:
             self._stop()
             self._next_stop = time.monotonic() + self._chance.uniform(*self._calm)
         elif now >= self._next_cut:
@@ -81,8 +93,14 @@ class Nemesis:
         elif now >= self._next_pause and self._paused is None:
             self._paused = self._engines[self._chance.choice(sorted(self._engines))]
             self._paused.kill(signal.SIGSTOP)
-            self.done["engine paused beyond its lease"] += 1
             self._resume = now + LEASE + self._chance.uniform(1, 4)
+            # While the store is in trouble nobody is taken for dead. So every other pause, the first among them, is
+            # the only thing that happens, and long enough for the other engine to give up what the paused one holds.
+            if self._is_patient and self.done[PAUSED_QUIET] <= self.done[PAUSED]:
+                self._resume = self.quiet_until = now + LEASE + SWEEP
+                self.done[PAUSED_QUIET] += 1
+            else:
+                self.done[PAUSED] += 1
             self._next_pause = self._resume + self._chance.uniform(5, 15)
         time.sleep(0.02)
 
@@ -143,9 +161,10 @@ def campaign(
     calm: tuple[float, float] = (5.0, 20.0),
     down: tuple[float, float] = (0.0, 5.0),
     stops: int = 0,
+    pauses: int = 1,
 ) -> Report:
     """Until so many executions are acknowledged, and the server was stopped at least `stops` times: without a word,
-    once for every 200 executions."""
+    once for every 200 executions. And until an engine was paused at least `pauses` times with nothing else broken."""
     stops = stops or max(2, executions // 200)
     report = Report("postgres")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
@@ -158,13 +177,15 @@ def campaign(
         for name, child in engines.items():
             if not child.until_ready():
                 report.violations.append(f"engine {name} did not come up: {tail(child)}")
-        nemesis = Nemesis(server, dsn, engines, chance, calm, down)
+        nemesis = Nemesis(server, dsn, engines, chance, calm, down, is_patient=pauses > 0)
         shown = 0.0
         while time.monotonic() < began + minutes * 60 and report.ok:
             nemesis.step()
             fed = _lines(folder / "acks")
             report.violations += _dead(engines)
-            if fed >= executions and nemesis.done["server stopped hard"] >= stops:
+            has_stopped = nemesis.done["server stopped hard"] >= stops
+            has_paused = nemesis.done[PAUSED_QUIET] >= pauses and time.monotonic() > nemesis.quiet_until
+            if fed >= executions and has_stopped and has_paused:
                 break
             if time.monotonic() > shown + 5:
                 shown = time.monotonic()
@@ -187,6 +208,8 @@ def campaign(
     }
     if report.figures["acknowledged"] < executions:
         report.violations.append(f"only {report.figures['acknowledged']} of {executions} were acknowledged in time")
+    if pauses and not report.figures["unknown"] + report.figures["repeated steps"]:
+        report.violations.append("no pause caught a job half way: the campaign shows nothing")
     if report.ok:
         shutil.rmtree(folder)
     else:

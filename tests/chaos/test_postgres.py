@@ -6,7 +6,9 @@ from . import postgres
 
 
 def test_two_engines_come_through_a_server_that_is_stopped_hard() -> None:
-    report = postgres.campaign(120, seed=5, progress=print, minutes=5, calm=(1.5, 3.0), down=(0.0, 1.0), stops=3)
+    report = postgres.campaign(
+        120, seed=5, progress=print, minutes=5, calm=(1.5, 3.0), down=(0.0, 1.0), stops=3, pauses=0
+    )
     assert report.ok, report.text()
     assert report.figures["server stopped hard"] >= 3
     assert report.figures["session ended"] > 0
