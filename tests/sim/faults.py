@@ -86,7 +86,8 @@ def engine_suspended(world: World, event: Event) -> bool:
 def engine_unseen(world: World, event: Event) -> bool:
     """The connection that proves it lives is broken; others may take it for dead."""
     host = world.pick(world.hosts, event.b)
-    host.unseen_since = world.now if host.unseen_until < world.now else host.unseen_since
+    # Others look once a second: whoever was to be seen only in between was not seen.
+    host.unseen_since = world.now if host.unseen_until + SECOND < world.now else host.unseen_since
     host.unseen_until = world.now + event.between(SECOND, 4 * SECOND)
     if event.c < 0.3:
         # What broke the connection may also be why somebody sets the clock.
