@@ -158,9 +158,11 @@ class Scan(ast.NodeVisitor):
             self._need(node.lineno, f"`{called}`")
         elif called.endswith(".execute") and any(self._is_commit(argument) for argument in arguments):
             self._need(node.lineno, "COMMIT")
-        elif called.endswith(".execute") and any("wal_checkpoint(" in ast.unparse(a) for a in arguments):
+        elif (
+            called.endswith(".execute") and any("wal_checkpoint(" in ast.unparse(a) for a in arguments)
+        ) or called.endswith(".wal_checkpoint"):
             self._need(node.lineno, "a checkpoint")
-        elif called.endswith(".mailbox.append"):
+        elif called.endswith((".mailbox.append", ".mailbox.extend")):
             self._need(node.lineno, "a push into a mailbox")
         elif called.endswith("._claim_new"):
             self._need(node.lineno, "a claim")
@@ -209,7 +211,7 @@ def test_every_commit_claim_and_push_is_between_two_failpoints() -> None:
     # A lint that no longer recognises what it looks for would find nothing missing.
     assert {(scan.file, site.what) for scan in SCANS for site in scan.sites} >= {
         ("embedded.py", "`transaction.commit`"),
-        ("engine/engine.py", "`transaction.commit`"),
+        ("engine/driver.py", "`transaction.commit`"),
         ("engine/turn.py", "a claim"),
         ("engine/turn.py", "a push into a mailbox"),
         ("engine/dispatch.py", "a push into a mailbox"),

@@ -56,6 +56,8 @@ NAMES = {
     "engine.goodbye.after": "a worker's session is closed, and its row is not committed",
     "engine.stop.before": "the engine is about to be told to stop",
     "engine.stop.after": "the engine has stopped, and the store is open",
+    "sqlite.journal.before": "the journal is about to be brought into the database, after a commit",
+    "sqlite.journal.after": "the journal is in the database",
     "sqlite.checkpoint.before": "the store is about to be closed with a checkpoint",
     "sqlite.checkpoint.after": "the checkpoint is done, and the file is still owned",
     "api.commit.before": "a request over HTTP is about to be put before the engine",

@@ -17,6 +17,7 @@ from holdfast.api.auth import Role
 from holdfast.api.server import Server
 from holdfast.core.model import Status
 from holdfast.embedded import Embedded
+from holdfast.store.sqlite import SqliteStore
 from tests.acceptance.workload import ACTOR, KINDS, Feeder
 
 OPEN = tuple(status for status in Status if not status.is_ended)
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str]) -> None:
                 beat=1.0,
             )
         )
+        if isinstance(holdfast.store, SqliteStore):
+            holdfast.store.checkpoint_after = 100  # pages; a life here is too short for the usual number
         if options.serve:
             server = Server(holdfast.service, port=options.serve)
             stack.enter_context(server)

@@ -60,8 +60,11 @@ def test_starting_may_wait_for_the_end(home: House) -> None:
 
 
 def test_waiting_ends_with_its_time_and_shows_what_it_waits_for(home: House) -> None:
-    got = home.ask("POST", f"{X}?wait=0.2", {"definition": LONG})
+    definition = {"name": "late", "steps": ["test.noop", LONG["steps"][0]]}
+    got = home.ask("POST", f"{X}?wait=0.5", {"definition": definition})
     assert (got.status, got.json["status"]) == (201, "RUNNING")
+    assert got.json["progress"] == {"done": 1, "total": 2}, "as it is, not as it was when it began"
+    assert got.json["waiting"]
     seen = home.ask("GET", f"{X}/{got.json['id'][:8]}?wait=0.2").json
     assert seen["status"] == "RUNNING"
     assert seen["waiting"]

@@ -339,6 +339,8 @@ def campaign(kills: int, seed: int, progress: Progress, minutes: float = 60.0) -
             if number >= len(ROUND) and (tally.kinds["random"] >= kills or seconds > minutes * 60):
                 break
     report = summary(tally)
+    if tally.kinds["random"] < kills:
+        report.violations.append(f"only {tally.kinds['random']} of {kills} kills at random moments within the time")
     report.figures["seconds"] = round(time.monotonic() - began, 1)
     if report.ok:
         shutil.rmtree(root)
@@ -358,6 +360,8 @@ def summary(tally: Tally) -> Report:
     }
     violations = list(tally.violations)
     violations += [f"no process was killed at {name}" for name in NAMES if not tally.hits[name]]
+    if seen["completed"] * 4 < seen["acknowledged"] or not seen["completed"]:
+        violations.append("too little was completed for the campaign to show anything")
     if seen["unknown"] == 0:
         violations.append("no crash caught a job half way: the campaign shows nothing")
     return Report("kills", figures, violations)

@@ -18,6 +18,7 @@ WORKING = (
     "engine.claim.before", "engine.claim.after",
     "engine.commit.before", "engine.commit.after",
     "sqlite.begin.before", "sqlite.begin.after", "sqlite.commit.before", "sqlite.commit.after",
+    "sqlite.journal.before", "sqlite.journal.after",
     "engine.push.before", "engine.push.after",
     "engine.answer.before", "engine.answer.after",
     "engine.handout.before", "engine.handout.after",

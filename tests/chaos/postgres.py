@@ -208,6 +208,8 @@ def campaign(
     }
     if report.figures["acknowledged"] < executions:
         report.violations.append(f"only {report.figures['acknowledged']} of {executions} were acknowledged in time")
+    if nemesis.done["server stopped hard"] < stops:
+        report.violations.append(f"the server was stopped {nemesis.done['server stopped hard']} times, not {stops}")
     if pauses and not report.figures["unknown"] + report.figures["repeated steps"]:
         report.violations.append("no pause caught a job half way: the campaign shows nothing")
     if report.ok:

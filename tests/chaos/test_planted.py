@@ -9,7 +9,7 @@ from .kills import arena
 
 def test_an_acknowledgement_before_the_commit_is_found(tmp_path: Path) -> None:
     with arena(tmp_path, seed=1) as made:
-        made.run("embedded", ["sqlite.commit.before"] * 4, program="hasty")
+        made.run("embedded", ["sqlite.commit.before"] * 12, program="hasty")
     assert made.tally.seen["lost"] > 0
     assert any("was acknowledged and is gone" in text for text in made.tally.violations)
 

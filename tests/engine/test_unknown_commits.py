@@ -45,7 +45,7 @@ CLAIMS = [JobRow(id, 1, "default", "b", 0, 1, "w.1") for id in ("one", "two")]
 
 def commit(store: Stored) -> set[tuple[str, int]]:
     engine = Engine(store, lambda data: None, key=b"k" * 32)  # type: ignore[arg-type, return-value]
-    return engine.driver.commit(store, Batch(history=[ONE, TWO], jobs=CLAIMS))
+    return engine.driver.conclude(store, Batch(history=[ONE, TWO], jobs=CLAIMS))
 
 
 def test_it_has_happened_if_all_of_it_is_there() -> None:

@@ -94,6 +94,7 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
             answer = await call.app.waiting.commit(ask)
         return answer
 
+    answer: Header | Existing | None
     if not call.query.wait:
         answer = await submit()
     else:
@@ -101,11 +102,13 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
         with call.app.waiting.listen(call.service.engine, id, for_end=True) as listener:
             answer = await submit()
             if isinstance(answer, Header) and not answer.status.is_ended:
-                answer = await _end(call, listener, id) or answer
+                answer = await _end(call, listener, id)
     status = 201
     if isinstance(answer, Existing):
         status, id = 200, answer.execution
         view = await (_ended(call, id) if call.query.wait else call.app.threaded(_show, call, id))
+    elif answer is None:
+        view = await call.app.threaded(_show, call, id)  # as it is now that the time is over
     else:
         view = call.service.known(answer) or await call.app.threaded(call.service.started, call.actor, answer)
     return Reply(view, status=status, headers={"location": f"{API}/executions/{id}"})

@@ -433,3 +433,5 @@ _CHANGE: dict[int, Callable[[State, Lane, tuple[Any, ...]], None]] = {
     Op.FORGET: _forget,
     Op.CONSUME: _consume,
 }
+_CODES = {code for name, code in vars(Op).items() if name.isupper()}
+assert {1, 5, 6, *_CHANGE} == _CODES == set(range(1, len(_CODES) + 1)), "every op has its function"

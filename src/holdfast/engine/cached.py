@@ -7,6 +7,9 @@ from holdfast.core.state import State
 
 #: µs without anything to do after which a state is not worth its memory.
 SLEEP = 5_000_000
+#: Lanes and ledger entries up to which reading a state again costs little. A wide or long one stays: what a
+#: transition costs must not depend on how much there is.
+SMALL = 64
 
 
 class Cached:
@@ -27,6 +30,6 @@ class Cached:
 
 def is_asleep(state: State, now: int) -> bool:
     """Nothing of it moves for a while: whoever wakes it reads it again, and until then it costs no memory."""
-    if state.jobs or state.is_turn_open:
+    if state.jobs or state.is_turn_open or len(state.lanes) + len(state.ledger) > SMALL:
         return False
     return all(timer.due > now + SLEEP for timer in state.timers.values())

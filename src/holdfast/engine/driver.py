@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.errors import Conflict, Refused
+from holdfast.core.rows import LogRow
 from holdfast.failpoints import failpoint
 from holdfast.store.port import CommitUnknown, Store
 from holdfast.store.queries import Queries
@@ -47,7 +48,7 @@ class Driver:
                     case Read(keys=keys):
                         answer = transaction.read(keys)
                     case Commit(batch=batch):
-                        answer = self.commit(transaction, batch)
+                        answer = self.conclude(transaction, batch)
         except StopIteration as done:
             if not isinstance(wish, Commit):
                 transaction.abort()
@@ -63,7 +64,7 @@ class Driver:
                     raise
             raise
 
-    def commit(self, transaction: Any, batch: Batch) -> set[JobKey]:
+    def conclude(self, transaction: Any, batch: Batch) -> set[JobKey]:
         """Claims of the batch that turned out to be somebody else's."""
         failpoint("engine.commit.before")
         try:
@@ -79,10 +80,12 @@ class Driver:
         """The connection broke while committing. A batch is all or nothing, so its rows tell: all of them,
         because another engine may have decided the same about some. As long as the store cannot be asked,
         nobody is answered."""
-        while batch.history:
+        while batch.history or batch.logs:
             try:
                 with self._store.reading() as queries:
-                    return all(_is_stored(queries, row) for row in batch.history)
+                    if batch.history:
+                        return all(_is_stored(queries, row) for row in batch.history)
+                    return all(_is_kept(queries, row) for row in batch.logs)
             except Refused as refused:
                 log.warning("waiting to learn whether a commit happened: %s", refused)
                 self._rest(0.3)
@@ -108,3 +111,8 @@ class Driver:
 def _is_stored(queries: Queries, row: HistoryRow) -> bool:
     found = queries.history(row.execution, row.seq - 1, 1)
     return bool(found) and found[0].seq == row.seq and found[0].digest == row.digest
+
+
+def _is_kept(queries: Queries, row: LogRow) -> bool:
+    found = queries.logs(row.execution, row.number - 1, 1)
+    return bool(found) and (found[0].number, found[0].at, found[0].line) == (row.number, row.at, row.line)

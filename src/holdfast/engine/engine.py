@@ -39,7 +39,7 @@ from holdfast.store.records import Batch, TokenRow
 from holdfast.transport.messages import Exchange, Hello
 
 from .agenda import Agenda
-from .committer import Committer
+from .committer import Broken, Committer
 from .dispatch import Dispatch, Session
 from .driver import Driver
 from .exchanges import Exchanges
@@ -202,30 +202,30 @@ class Engine:
 
     def ask(self, execution: str, request: Request, reply: Reply) -> None:
         self._admit()
-        self._queue.put(Ask(execution, request, reply))
+        self._enqueue(Ask(execution, request, reply))
 
     def publish(self, tenant: str, name: str, data: bytes, actor: str, reply: Reply) -> None:
         """Answers (version, is it new)."""
         self._admit()
         digest = blake2b(data, digest_size=16).digest()
-        self._queue.put(Publish(tenant, name, digest, data, actor, reply))
+        self._enqueue(Publish(tenant, name, digest, data, actor, reply))
 
     def put_tokens(self, tokens: list[TokenRow], reply: Reply) -> None:
         self._admit()
-        self._queue.put(Put(Batch(tokens=tokens), reply))
+        self._enqueue(Put(Batch(tokens=tokens), reply))
 
     def hello(self, hello: Hello, reply: Reply, *, is_local: bool = False) -> None:
-        self._call(Call(reply, lambda: self.rounds.hello(hello, is_local, reply)))
+        self._enqueue(Call(reply, lambda: self.rounds.hello(hello, is_local, reply)))
 
     def exchange(self, exchange: Exchange, reply: Reply) -> None:
         """Never refused for being busy: it brings results, and results make room."""
-        self._call(Call(reply, lambda: self.exchanges.exchange(exchange, self.clock(), reply)))
+        self._enqueue(Call(reply, lambda: self.exchanges.exchange(exchange, self.clock(), reply)))
 
     def goodbye(self, incarnation: str, reply: Reply) -> None:
-        self._call(Call(reply, lambda: self.exchanges.goodbye(incarnation, self.clock(), reply)))
+        self._enqueue(Call(reply, lambda: self.exchanges.goodbye(incarnation, self.clock(), reply)))
 
-    def _call(self, call: Call) -> None:
-        self._queue.put(call)
+    def _enqueue(self, thing: Call | Item) -> None:
+        self._queue.put(thing)
         if self._fatal is not None:
             # Nobody takes it any more; also if the end came between the two lines above.
             self._refuse_queued(self._farewell())
@@ -248,7 +248,7 @@ class Engine:
         ask.size = len(ask.definition) + sum(map(len, ask.blobs.values()))
         # An estimate is enough: threads may lose an addition to each other, never the order of magnitude.
         self._queued += ask.size
-        self._queue.put(ask)
+        self._enqueue(ask)
 
     # --- watching -----------------------------------------------------------------------------------
     def watch(self, execution: str, watcher: Watcher) -> Callable[[], None]:
@@ -397,6 +397,10 @@ class Engine:
         except SyncFailed as failed:
             self._reject(items, failed)
             raise
+        except Broken:
+            # It is committed, but nobody can say any more what follows from it.
+            self._reject(items, ShuttingDown("the engine has stopped; whether this was done, its history tells"))
+            raise
         except Refused as refused:
             if refused.status == 507:
                 # No retry loop: for a second everything is refused at once, then one batch may try.
@@ -438,12 +442,10 @@ class Engine:
         claims = [item for item in left if isinstance(item, Ask) and type(item.request) is ClaimJob]
         self._reject(claims, TooBusy("matched again"))
         left = [item for item in left if not (isinstance(item, Ask) and type(item.request) is ClaimJob)]
-        middle = (len(left) + 1) // 2
-        for half in (left[:middle], left[middle:]):
-            if half and len(left) > 1:
-                self._turn(half)
-            elif half:
-                self._inbox.put_back(half)
+        if len(left) > 1:
+            self._halves(left)
+        else:
+            self._inbox.put_back(left)
 
     def _isolate(self, items: list[Item], bug: Exception) -> None:
         """Something unforeseen in one item must stop neither the engine nor its neighbours: nothing was
@@ -463,8 +465,16 @@ class Engine:
                 self.agenda.stumbled(item.execution, item.request, why, self.clock())
             self._reject(items, EngineBug(why))
             return
-        middle = len(items) // 2
-        self._turn(items[:middle])
+        self._halves(items)
+
+    def _halves(self, items: list[Item]) -> None:
+        middle = (len(items) + 1) // 2
+        try:
+            self._turn(items[:middle])
+        except BaseException:
+            # The engine stops, and the others would never hear of it.
+            self._reject(items[middle:], ShuttingDown("the engine has stopped; ask again"))
+            raise
         self._turn(items[middle:])
 
     def _reject(self, items: Sequence[Item], error: Exception) -> None:

@@ -96,6 +96,14 @@ class TurnReads:
                 raise self.rows[key]
         return program
 
+    def label(self, digest: bytes, step: int) -> str:
+        """What people call a step; its number where the definition does not compile any more."""
+        try:
+            program = self.program(digest)
+        except Refused:
+            return str(step)
+        return program.label(step) if program else ""
+
     def block(self, name: str) -> BlockOffer | None:
         if name not in self._offers:
             raise Missing(BlockKey(name))

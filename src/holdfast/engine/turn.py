@@ -47,6 +47,8 @@ class Claim(msgspec.Struct):
     row: JobRow
     #: made once everything it shows has been read
     parcel: Parcel | None = None
+    #: planned in this turn, for what it created
+    is_eager: bool = False
     is_withdrawn: bool = False
 
 
@@ -71,6 +73,8 @@ class Turn:
         self.resent: list[tuple[Session, Parcel]] = []
         #: workers a slot was planned at for what this turn created
         self.eager: list[Session] = []
+        #: workers for whom a claim planned earlier turned out to be impossible
+        self.withdrawn: list[Session] = []
         self.starts: dict[tuple[str, str], StartRow] = {}
         self.publishing: dict[tuple[str, str], PublishedRow] = {}
         self.stopped: list[State] = []
@@ -311,7 +315,7 @@ class Turn:
                 self.eager.append(session)
                 transit(cached.state, now, decided, self.rows)
                 cached.events += decided
-                self._hand_over(cached.state, row, session)
+                self._hand_over(cached.state, row, session, is_eager=True)
         is_withdrawing = False
         for made in self.claims:
             if made.parcel is None:
@@ -330,9 +334,12 @@ class Turn:
     def _withdraw(self, claim: Claim, error: TooLong) -> None:
         """No worker can be sent this input: the job fails for good, and nothing has happened."""
         claim.is_withdrawn = True
-        claim.session.planned -= 1
-        if claim.session in self.eager:
+        if claim.is_eager:
+            claim.session.planned -= 1
             self.eager.remove(claim.session)
+        else:
+            # Planned before this turn: given back when it is committed, or by whoever planned it if it is not.
+            self.withdrawn.append(claim.session)
         cached = self.touched[claim.row.execution]
         failure = Failure("input-too-large", str(error), code="HF0701")
         request = FailJob(claim.row.job, claim.row.attempt, failure, Effect.NONE, is_permanent=True)
@@ -340,10 +347,10 @@ class Turn:
         assert not isinstance(decided, Need), "what the program needs was read when the job was scheduled"
         self._apply(claim.row.execution, cached, decided)
 
-    def _hand_over(self, state: State, row: JobRow, session: Session) -> None:
+    def _hand_over(self, state: State, row: JobRow, session: Session, *, is_eager: bool = False) -> None:
         row.incarnation, row.attempt, row.since = session.incarnation, state.jobs[row.job].attempt, self.now
         self.rows.jobs[state.id, row.job] = row
-        self.claims.append(Claim(session, row))
+        self.claims.append(Claim(session, row, is_eager=is_eager))
 
     def _resend(self, state: State, request: ResendJob, incarnation: str) -> tuple[Key, ...]:
         """The claim is committed, but the worker never got it: the same parcel under the same token."""
@@ -361,12 +368,11 @@ class Turn:
 
     def _parcel(self, state: State, job: Job, session: Session) -> Parcel:
         spec = state.specs[job.spec]
-        program = self.reads.program(state.definition)
         input = self.reads.load(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
         return Parcel(
             state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, f"{state.id}/{job.id}",
-            state.workflow, program.label(job.step) if program else "", "", job.details,
+            state.workflow, self.reads.label(state.definition, job.step), "", job.details,
         )  # fmt: skip
 
     # --- writing --------------------------------------------------------------------------------------
@@ -456,6 +462,8 @@ class Turn:
             if cached.events:
                 counters.events += len(cached.events)
                 cached.events = []
+        for session in self.withdrawn:
+            session.planned -= 1
         failpoint("engine.push.before")
         for made in self.claims:
             session, row = made.session, made.row

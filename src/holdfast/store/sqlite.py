@@ -297,13 +297,15 @@ class SqliteStore:
     def _checkpoint(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """After a commit, which stands whatever happens here."""
         if pages >= self.checkpoint_after:
+            failpoint("sqlite.journal.before")
             try:
                 with translated(self.address):
                     connection.wal_checkpoint(name)
             except SyncFailed as failed:
                 self._fail(failed)
-            except Refused as refused:
-                log.warning("the journal could not be brought into the database: %s", refused)
+            except (Refused, apsw.Error) as error:
+                log.warning("the journal could not be brought into the database: %s", error)
+            failpoint("sqlite.journal.after")
         return apsw.SQLITE_OK
 
     def _fail(self, failed: SyncFailed) -> None:
