@@ -37,7 +37,7 @@ bench: $(DEV) ## measure, for a minute or so; beside the peers with ARGS=--peers
 sim: $(DEV) ## seeded fault schedules over the real core (SEEDS=n of them; ARGS=... is passed on)
 	$(BIN)/python -m tests.sim $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
-chaos: $(DEV) ## kill -9, a database that goes away (ARGS="kills --kills 300")
+chaos: $(DEV) ## kill -9, a database that goes away, power cuts, failing disks (ARGS="kills --kills 300")
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 # Hashes but no addresses: a lock must hold on any registry.

@@ -130,7 +130,7 @@ def peer_units(sizes: Sizes, only: frozenset[str], peers: dict[str, Peer | Missi
     if not only or only & {"w1", "w2", "w3", "w4"}:
         rows = tuple(("limits", f"group_commit_{w}") for w in ("W1", "W2", "W3", "W4"))
         add("limits group", "limits", ["group", "--dir", "{work}", "--pg", "{postgres}"], rows, 20, pg=True)
-    for backend, workloads in (("sqlite-wal", "w1sync w2sync w1 w2 w3 w4"), ("postgres", "w1sync w2sync w1 w2 w3 w4")):
+    for backend, workloads in (("sqlite-wal", "w1 w2 w3 w4 w1sync w2sync"), ("postgres", "w1 w2 w3 w4 w1sync w2sync")):
         kept = _kept(workloads, only)
         if kept:
             more = ["--pg", "{postgres}"] if backend == "postgres" else []
