@@ -16,7 +16,7 @@ from holdfast.core.snapshot import canonical, restore
 from holdfast.core.views import summary_of
 from holdfast.store.records import Batch, Header
 
-from .base import Violation
+from .base import SECOND, Violation
 from .checks import on_commit, on_end, on_event
 from .models import MODELS
 from .shadow import Shadow
@@ -91,7 +91,9 @@ def nobody_is_given_up_without_a_reason(world: World, shadow: Shadow, event: Any
     elif "has been silent" in failure.message and not any(name.startswith(DEAFENING) for name in world.hit):
         worker, life = world.holders.get((shadow.id, event.job, event.attempt), (None, 0))
         is_same = worker is not None and worker.is_alive and worker.lives == life
-        if is_same and world.now - worker.heard_at < world.plan.lease // 2:
+        # Whoever comes back after its lease was over may find that it is being given up in this very moment.
+        is_back = worker is not None and world.now - worker.returned_at < SECOND
+        if is_same and not is_back and world.now - worker.heard_at < world.plan.lease // 2:
             shadow.broken("PATIENCE", f"job {event.job} was given up, but its worker is heard: {failure.message}")
 
 

@@ -66,6 +66,8 @@ class SimWorker:
         self.link = 0
         #: when something it said last reached an engine
         self.heard_at = 0
+        #: when it was last heard after a silence longer than its lease
+        self.returned_at = -(10**12)
         #: hellos said, and the number of the last one that was answered
         self.said = self.greeted = 0
         self.is_greeting = False
@@ -188,6 +190,8 @@ class SimWorker:
         exchange = talk.exchange
 
         def ask(engine: SimEngine, reply: Reply) -> None:
+            if self.world.now - self.heard_at > self.world.plan.lease:
+                self.returned_at = self.world.now
             self.heard_at = self.world.now
             engine.exchange(exchange, reply)
 
