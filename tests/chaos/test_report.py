@@ -28,11 +28,17 @@ def test_a_report_with_a_violation_is_not_ok() -> None:
 
 def test_a_failpoint_that_was_never_hit_is_a_violation() -> None:
     tally = Tally()
-    tally.seen["unknown"] = 1
+    tally.seen.update(unknown=1, acknowledged=4, completed=3)
     tally.hits = Counter(dict.fromkeys(NAMES, 1))
     assert summary(tally).ok
     del tally.hits["sqlite.commit.after"]
     assert summary(tally).violations == ["no process was killed at sqlite.commit.after"]
+
+
+def test_a_campaign_in_which_nothing_happened_is_not_clean() -> None:
+    tally = Tally()
+    tally.hits = Counter(dict.fromkeys(NAMES, 1))
+    assert len(summary(tally).violations) == 2, "nothing was completed, and no job was caught half way"
 
 
 def test_what_is_lost_doubled_or_untraced_is_seen(tmp_path: Path) -> None:
