@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import apsw
 import pytest
 
 import holdfast
+from holdfast import failpoints
 from holdfast.core.errors import (
     StoreDamaged,
     StoreFull,
@@ -24,7 +26,8 @@ from holdfast.core.errors import (
 from holdfast.store import sqlite
 from holdfast.store.file_systems import file_system, is_network
 from holdfast.store.records import Batch
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import SqliteStore, owner_of
+from holdfast.store.sqlite_reading import ReadingStore
 
 from .conftest import SmallDisk
 from .rows import an_id, header, history, put, start
@@ -314,3 +317,23 @@ def test_history_survives_a_conflict_in_the_middle_of_a_batch(tmp_path: Path) ->
     assert not store._writer.in_transaction
     put(store, Batch(headers=[header(A, 2)], history=history(A, 2)))
     store.close()
+
+
+def test_a_store_that_is_being_made_is_waited_for(tmp_path: Path) -> None:
+    """It is neither damaged nor of an older version."""
+    made: list[SqliteStore] = []
+    failpoints.arm("sqlite.migrate.before:pause=0.5")
+    try:
+        maker = threading.Thread(target=lambda: made.append(SqliteStore(tmp_path / "s.db")))
+        maker.start()
+        while not owner_of(tmp_path / "s.db") or not (tmp_path / "s.db").exists():
+            time.sleep(0.005)
+        reading = ReadingStore(tmp_path / "s.db")
+        with reading.reading() as queries:
+            assert queries.headers("default") == []
+        reading.close()
+        maker.join()
+    finally:
+        failpoints.arm("")
+        for store in made:
+            store.close()

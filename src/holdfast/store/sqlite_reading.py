@@ -15,12 +15,15 @@ from urllib.parse import quote
 
 import apsw
 
-from holdfast.core.errors import StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable, StoreVersion
+from holdfast.core.errors import Refused, StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable, StoreVersion
 
 from .migrate import pending
 from .port import Transaction
 from .queries import Queries
 from .sqlite import SqliteQueries, owner_of, translated
+
+#: seconds for an engine that has the file open to finish its tables
+BEING_MADE = 5.0
 
 
 class ReadingStore:
@@ -79,16 +82,24 @@ class ReadingStore:
         return not self.owner()
 
     def _check(self, connection: apsw.Connection) -> None:
-        try:
-            found: Any = connection.execute("SELECT number, checksum FROM migrations").fetchall()
-        except apsw.SQLError as error:
-            raise StoreDamaged(f"{self.address} is no store of Holdfast: {error}") from error
-        applied: dict[int, str] = dict(found)
-        if waiting := pending("sqlite", applied, self.address):
-            raise StoreVersion(
-                f"{self.address} was written by an older Holdfast ({len(waiting)} migrations behind);"
-                " start an engine on it once: `holdfast up`"
-            )
+        """Whether its tables are those we know. Somebody may be making them in this very moment."""
+        deadline = time.monotonic() + BEING_MADE
+        while True:
+            try:
+                found: Any = connection.execute("SELECT number, checksum FROM migrations").fetchall()
+                waiting = pending("sqlite", dict(found), self.address)
+            except apsw.SQLError as error:
+                refused: Refused = StoreDamaged(f"{self.address} is no store of Holdfast: {error}")
+            else:
+                if not waiting:
+                    return
+                refused = StoreVersion(
+                    f"{self.address} was written by an older Holdfast ({len(waiting)} migrations behind);"
+                    " start an engine on it once: `holdfast up`"
+                )
+            if time.monotonic() > deadline or not self.owner():
+                raise refused
+            time.sleep(0.05)
 
     def owner(self) -> str:
         """Who has the store open for writing; empty if nobody has."""
