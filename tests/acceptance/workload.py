@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Container, Iterator
 from pathlib import Path
@@ -90,7 +91,15 @@ class Feeder:
                 unwatch()
                 self._room.release()
 
+        looked = time.monotonic()
+
         def moved(header: Header | None) -> None:
+            nonlocal looked
+            if header is None and time.monotonic() > looked + 1:
+                # Another engine may have ended it; then nobody else would give its place back.
+                looked = time.monotonic()
+                with self.service.store.reading() as queries:
+                    header = queries.header(ACTOR.tenant, id)
             if header is not None and header.status.is_ended:
                 settle()
 
