@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from typing import Any, assert_never, get_args
+from typing import Any, get_args
 
 from . import events as e
 from . import ledger as ledgers
 from . import program as p
 from . import requests as r
+from . import waypoints
 from .backoff import retry_at
 from .errors import (
+    CannotResume,
     DuplicateExecution,
     ExecutionEnded,
     PayloadTooLarge,
@@ -27,8 +29,9 @@ from .errors import (
     WrongStatus,
 )
 from .ledger import Entry
-from .lifecycle import DRAINING, MOVING, QUIET_START, may
-from .model import Effect, Failure, JobSpec, JobStatus, Problem, Status
+from .lifecycle import MOVING, QUIET_START, may
+from .model import Actor, Effect, Failure, JobSpec, JobStatus, Problem, Status
+from .snapshot import copy_state
 from .state import Job, State, fold, open_state
 
 #: A worker lost this often with the same job in hand is blamed on the job.
@@ -55,7 +58,7 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
 def claim(state: State, id: int, worker: str) -> list[e.Event]:
     """What `ClaimJob` means. Nothing where somebody was faster or the execution was stopped: not an error."""
     job = state.jobs.get(id)
-    if job is not None and job.status is JobStatus.SENT and state.status in MOVING:
+    if job is not None and job.status is JobStatus.SENT and (state.status in MOVING or state.is_cleaning):
         return [e.JobStarted(id, job.attempt + 1, worker)]
     return []
 
@@ -137,15 +140,19 @@ class _Transition:
         self.next_timer = state.next_timer
         self.is_turn_open = state.is_turn_open
 
+    @property
+    def _is_moving(self) -> bool:
+        return self.state.status in MOVING or self.state.is_cleaning
+
     # --- timers, turns -----------------------------------------------------------------------------
     def _fire(self, request: r.FireTimer) -> None:
         timer = self.state.timers.get(request.timer)
-        if timer is not None and timer.due <= self.now and self.state.status in MOVING:
+        if timer is not None and timer.due <= self.now and self._is_moving:
             self.events.append(e.TimerFired(timer.id))
-            self.advance(p.TimerEnded(timer.lane, timer.id))
+            self.advance(p.TimerEnded(timer.lane, timer.id, timer.depth))
 
     def _take_turn(self, request: r.TakeTurn) -> None:
-        if self.state.is_turn_open and self.state.turn == request.turn and self.state.status in MOVING:
+        if self.state.is_turn_open and self.state.turn == request.turn and self._is_moving:
             self.events.append(e.TurnTaken(request.turn, is_open=False))
             self.is_turn_open = False
             self.advance(p.TurnGranted())
@@ -167,7 +174,7 @@ class _Transition:
             return
         effect = ledgers.effect_of_success(self.state.specs[job.spec], request.effect)
         self.events.append(e.JobSucceeded(job.id, request.attempt, request.result, effect))
-        if self.state.status in MOVING:
+        if self._is_moving:
             self.advance(p.JobEnded(job.lane, job.id, job.step, request.result))
         else:
             self._settle()
@@ -179,12 +186,12 @@ class _Transition:
             return
         spec = self._spec(job)
         effect = ledgers.effect_of_failure(spec, request.effect)
-        if self.state.status in DRAINING:
+        if not self._is_moving or job.is_stopping:
             if request.is_cancelled:
                 self.events.append(e.JobCancelled(job.id, request.attempt, effect))
             else:
                 self.events.append(e.JobFailed(job.id, request.attempt, request.failure, effect))
-            self._settle()
+            self._drained(job, request.failure, spec.may_repeat or effect is Effect.NONE)
             return
         if request.retry_after is not None:
             # Polling is not a failure: the block itself says that nothing was done yet.
@@ -210,21 +217,29 @@ class _Transition:
             self.events.append(e.JobRescheduled(job.id, job.attempt, due, failure, effect, details))
             return
         self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
-        self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure))
+        repeatable = spec.may_repeat or effect is Effect.NONE
+        self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure, is_repeatable=repeatable))
+
+    def _drained(self, job: Job, failure: Failure, repeatable: bool) -> None:
+        """A job that nobody waits for any more has ended."""
+        if self._is_moving:
+            self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure, is_repeatable=repeatable))
+        else:
+            self._settle()
 
     def _lose(self, request: r.LoseJob) -> None:
         job = self._current(request.job, request.attempt)
         if job is None:
             return
         spec = self._spec(job)
-        if request.undelivered and self.state.status in MOVING:
+        if request.undelivered and self._is_moving and not job.is_stopping:
             self.events.append(e.JobReleased(job.id, undelivered=True))
             return
         failure = Failure(request.kind, request.message)
-        if self.state.status in DRAINING:
+        if not self._is_moving or job.is_stopping:
             effect = Effect.NONE if request.undelivered else ledgers.effect_of_failure(spec, None)
             self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
-            self._settle()
+            self._drained(job, failure, spec.may_repeat or effect is Effect.NONE)
         elif not spec.may_repeat:
             label = self._label(job.step)
             unknown = Failure(
@@ -269,8 +284,15 @@ class _Transition:
         if request.key and request.key in self.state.signal_keys:
             return
         self.events.append(e.SignalReceived(request.name, request.value, request.actor, request.key))
-        if self.state.status in MOVING:
+        if self._is_moving:
             self.advance(p.SignalArrived(request.name, request.value))
+
+    def _deliver(self, request: r.DeliverSignal) -> None:
+        """From another execution; nobody waits for an answer."""
+        state = self.state
+        if may("signal", state.status) and request.key not in state.signal_keys:
+            actor = Actor(f"execution {request.sender}", state.tenant)
+            self._signal(r.SendSignal(request.name, request.value, request.key, actor))
 
     def _cancel(self, request: r.CancelExecution) -> None:
         if self.state.status in (Status.CANCELLING, Status.CANCELLED):
@@ -278,9 +300,58 @@ class _Transition:
             return
         if not may("cancel", self.state.status):
             raise WrongStatus(f"execution {self.state.id} is {self.state.status.name}; it cannot be cancelled")
+        if self.state.status in MOVING and self._cleans_up():
+            self.events.append(e.CancelRequested(request.actor, request.reason, cleans_up=True))
+            self.advance(p.StopAsked(request.reason))
+            return
         self.events.append(e.CancelRequested(request.actor, request.reason))
         self._drop_waiting()
         self._settle()
+
+    def _cleans_up(self) -> bool:
+        try:
+            program = self.reads.program(self.state.definition)
+        except Refused:
+            return False
+        return program is not None and program.cleans_up
+
+    # --- going on after an end -----------------------------------------------------------------------
+    def _resume(self, request: r.ResumeExecution) -> None:
+        program = self._ended("resume")
+        if not request.is_forced:
+            why = program.may_resume(self.state)
+            if why:
+                raise CannotResume(f"execution {self.state.id} cannot carry on: {why}")
+        self.events.append(e.ExecutionResumed(request.actor, request.reason, request.is_forced))
+        self._go_on(p.CarryOn(request.is_forced), program)
+
+    def _replay(self, request: r.ReplayExecution) -> None:
+        program = self._ended("replay")
+        if request.start == "end":
+            self._resume(r.ResumeExecution(request.reason, request.is_forced, request.actor))
+            return
+        step, mark = waypoints.choose(self.state, program, request.start, request.is_forced, self.reads)
+        self.events.append(e.ExecutionReplayed(request.actor, request.reason, request.is_forced, step, mark))
+        self._go_on(p.GoAgain(), program)
+
+    def _ended(self, verb: str) -> p.Program:
+        status = self.state.status
+        if not status.is_ended or not may(verb, status):
+            raise WrongStatus(f"execution {self.state.id} is {status.name}; {verb} needs one that has {_NEEDS[verb]}")
+        if not self.state.lanes and verb == "resume":
+            raise CannotResume(f"execution {self.state.id} never began, or ended before Holdfast kept where it stood")
+        if not self.state.started_at:
+            raise CannotResume(f"execution {self.state.id} never began: start it again")
+        program = self.reads.program(self.state.definition)
+        assert program is not None, "the definition of an execution is kept as long as the execution"
+        return program
+
+    def _go_on(self, cause: p.Cause, program: p.Program) -> None:
+        """The program looks at a state in which the execution is already running again."""
+        running = fold(copy_state(self.state), self.now, self.events)
+        transition = _Transition(running, self.now, self.reads)
+        transition.advance(cause, program)
+        self.events += transition.events
 
     # --- the workflow's wishes -----------------------------------------------------------------------
     def advance(self, cause: p.Cause, program: p.Program | None = None) -> None:
@@ -312,11 +383,26 @@ class _Transition:
             else:
                 self._obey(command)
 
-    def _obey(self, command: p.SetTimer | p.TakeAnotherTurn | p.Complete | p.Fail) -> None:
+    def _obey(self, command: Any) -> None:
         match command:
-            case p.SetTimer(lane=lane, due=due):
-                self.events.append(e.TimerSet(self.next_timer, lane, max(due, self.now)))
+            case p.SetTimer(lane=lane, due=due, depth=depth):
+                self.events.append(e.TimerSet(self.next_timer, lane, max(due, self.now), depth))
                 self.next_timer += 1
+            case p.CancelTimer(timer=timer):
+                self.events.append(e.TimerCancelled(timer))
+            case p.StopJob(job=id, reason=reason):
+                job = self.state.jobs[id]
+                if job.status is JobStatus.STARTED:
+                    self.events.append(e.JobStopAsked(id, reason))
+                else:
+                    self.events.append(e.JobCancelled(id, job.attempt))
+            case p.KeepFor(rule=rule, hash=hash):
+                self.events.append(e.RetentionSet(rule, hash))
+            case p.Tell(lane=lane, target=target, name=name, value=value, key=key):
+                self.events.append(e.SignalSent(lane, target, name, value, key))
+            case p.Stopped():
+                self._drop_waiting()
+                self._settle()
             case p.TakeAnotherTurn():
                 # One turn is enough for all lanes that wait for one.
                 if not self.is_turn_open:
@@ -331,11 +417,16 @@ class _Transition:
                 self._drop_waiting()
                 self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
+                if any(type(event) is e.CancelRequested for event in self.events) or self.state.is_cleaning:
+                    # A bug while cleaning up: it is cancelled all the same.
+                    self._drop_waiting()
+                    self._settle()
+                    return
                 self.events.append(e.ErrorRaised(failure, step))
                 self._drop_waiting()
                 self._settle()
             case _:
-                assert_never(command)
+                raise AssertionError(f"unknown command {command}")
 
     # --- coming to an end ----------------------------------------------------------------------------
     def _drop_waiting(self) -> None:
@@ -408,6 +499,7 @@ class _Transition:
         return program.label(step) if program else str(step)
 
 
+_NEEDS = {"resume": "failed or was cancelled", "replay": "ended"}
 _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.CompleteJob: _Transition._complete,
     r.ClaimJob: _Transition._claim,
@@ -418,5 +510,8 @@ _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.TakeTurn: _Transition._take_turn,
     r.SendSignal: _Transition._signal,
     r.CancelExecution: _Transition._cancel,
+    r.ResumeExecution: _Transition._resume,
+    r.ReplayExecution: _Transition._replay,
+    r.DeliverSignal: _Transition._deliver,
 }
 assert {*_ANSWER, r.StartExecution} == set(get_args(r.Request)), "every request has its answer"

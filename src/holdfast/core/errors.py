@@ -105,6 +105,25 @@ class WrongStatus(Refused):
     code, status = "HF0301", 409
 
 
+class CannotResume(Refused):
+    """It cannot carry on where it stands: a step may have happened and may not happen twice. Replay from a
+    waypoint, or use `--force` once you know what really happened."""
+
+    code, status = "HF0303", 409
+
+
+class CannotReplay(Refused):
+    """There is no waypoint to replay from. `--force` replays from any step, for those who may."""
+
+    code, status = "HF0304", 409
+
+
+class UnknownStep(Refused):
+    """The workflow has no step of that id or number."""
+
+    code, status = "HF0305", 404
+
+
 class ExecutionEnded(Refused):
     """The execution has ended; nothing can be sent to it."""
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .lanes import Mark
 from .model import FORMAT, Actor, Effect, Failure, JobSpec, LogLine, Status
 
 
@@ -131,6 +132,8 @@ class TimerSet(_Event, frozen=True, array_like=True, tag=13):
     timer: int
     lane: int
     due: int
+    #: what it is for, see `Lane.timers`
+    depth: int = -1
 
 
 class TimerFired(_Event, frozen=True, array_like=True, tag=14):
@@ -152,6 +155,8 @@ class SignalReceived(_Event, frozen=True, array_like=True, tag=16):
 class CancelRequested(_Event, frozen=True, array_like=True, tag=17):
     actor: Actor
     reason: str = ""
+    #: the workflow has steps for that (`finally`): it moves until it says that it has stopped
+    cleans_up: bool = False
 
 
 class ErrorRaised(_Event, frozen=True, array_like=True, tag=18):
@@ -185,6 +190,51 @@ class TurnTaken(_Event, frozen=True, array_like=True, tag=22):
     is_open: bool
 
 
+class JobStopAsked(_Event, frozen=True, array_like=True, tag=31):
+    """Its worker is told to stop; whatever it then answers, the workflow no longer waits for the result."""
+
+    job: int
+    reason: str = ""
+
+
+class ExecutionResumed(_Event, frozen=True, array_like=True, tag=32):
+    """Carries on where it failed or was stopped."""
+
+    actor: Actor
+    reason: str = ""
+    is_forced: bool = False
+
+
+class ExecutionReplayed(_Event, frozen=True, array_like=True, tag=33):
+    """Does again what follows a waypoint, or any step if forced."""
+
+    actor: Actor
+    reason: str = ""
+    is_forced: bool = False
+    #: index of the step; -1 is the start
+    step: int = -1
+    #: the lane on entry to that step; nothing where it is one of its waypoints
+    mark: Mark | None = None
+
+
+class RetentionSet(_Event, frozen=True, array_like=True, tag=34):
+    """How long to keep this execution once it has ended, and with which others it is counted."""
+
+    rule: str
+    hash: str = ""
+
+
+class SignalSent(_Event, frozen=True, array_like=True, tag=35):
+    """To another execution; it arrives by that execution's agenda."""
+
+    lane: int
+    target: str
+    name: str
+    value: Any = None
+    #: unique for the sender, so that it counts once
+    key: str = ""
+
+
 Event: TypeAlias = (
     ExecutionStarted
     | PhasesPassed
@@ -208,4 +258,9 @@ Event: TypeAlias = (
     | ExecutionFailed
     | ExecutionCancelled
     | TurnTaken
+    | JobStopAsked
+    | ExecutionResumed
+    | ExecutionReplayed
+    | RetentionSet
+    | SignalSent
 )

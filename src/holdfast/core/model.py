@@ -92,6 +92,8 @@ class Wait(IntEnum):
     SIGNAL = 4
     LOCK = 5
     TURN = 6  #: out of fuel; goes on in the next transition
+    SENSOR = 7
+    STOPPED = 8  #: it failed, or waits for what is in flight before it does
 
 
 class Level(IntEnum):
@@ -191,6 +193,12 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     type: str = ""
     traceback: str = ""
     details: Any = None
+    #: label of the step it came from
+    step: str = ""
+    #: the failure that was being handled when this one arose
+    cause: Failure | None = None
+    #: what failed had no effect, or may have it twice: the step can be entered again
+    is_repeatable: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -30,11 +30,15 @@ class JobEnded(msgspec.Struct, frozen=True, gc=False):
     step: int
     result: Any = None
     failure: Failure | None = None
+    #: of a failed one: nothing can have happened, or it may happen twice
+    is_repeatable: bool = False
 
 
 class TimerEnded(msgspec.Struct, frozen=True, gc=False):
     lane: int
     timer: int
+    #: what it was for, see `Lane.timers`
+    depth: int = -1
 
 
 class SignalArrived(msgspec.Struct, frozen=True, gc=False):
@@ -46,7 +50,23 @@ class TurnGranted(msgspec.Struct, frozen=True, gc=False):
     """More fuel: lanes that wait for a turn go on."""
 
 
-Cause: TypeAlias = Begun | JobEnded | TimerEnded | SignalArrived | TurnGranted
+class StopAsked(msgspec.Struct, frozen=True, gc=False):
+    """The execution is being cancelled: what is in flight is stopped, `finally` runs, then `Stopped`."""
+
+    reason: str = ""
+
+
+class CarryOn(msgspec.Struct, frozen=True, gc=False):
+    """Resumed after an end: every lane goes on where it stands."""
+
+    is_forced: bool = False
+
+
+class GoAgain(msgspec.Struct, frozen=True, gc=False):
+    """Replayed: the root lane is where it was at the waypoint."""
+
+
+Cause: TypeAlias = Begun | JobEnded | TimerEnded | SignalArrived | TurnGranted | StopAsked | CarryOn | GoAgain
 
 
 # --- what the workflow wants -----------------------------------------------------------------------
@@ -71,6 +91,36 @@ class SetTimer(msgspec.Struct, frozen=True, gc=False):
     lane: int
     #: absolute, µs UTC
     due: int
+    #: what it is for, see `Lane.timers`
+    depth: int = -1
+
+
+class CancelTimer(msgspec.Struct, frozen=True, gc=False):
+    timer: int
+
+
+class StopJob(msgspec.Struct, frozen=True, gc=False):
+    """Nobody waits for its result any more: cancel it, or tell its worker and report its end all the same."""
+
+    job: int
+    reason: str = ""
+
+
+class KeepFor(msgspec.Struct, frozen=True, gc=False):
+    """Retention, with `context` and `parent` already replaced by what they stand for."""
+
+    rule: str
+    hash: str = ""
+
+
+class Tell(msgspec.Struct, frozen=True, gc=False):
+    """A signal to another execution."""
+
+    lane: int
+    target: str
+    name: str
+    value: Any
+    key: str
 
 
 class TakeAnotherTurn(msgspec.Struct, frozen=True, gc=False):
@@ -86,7 +136,23 @@ class Fail(msgspec.Struct, frozen=True, gc=False):
     step: str = ""
 
 
-Command: TypeAlias = Advance | ScheduleJob | SetTimer | TakeAnotherTurn | Complete | Fail
+class Stopped(msgspec.Struct, frozen=True, gc=False):
+    """Everything that had to be done before the end of a cancelled execution is done."""
+
+
+Command: TypeAlias = (
+    Advance
+    | ScheduleJob
+    | SetTimer
+    | CancelTimer
+    | StopJob
+    | KeepFor
+    | Tell
+    | TakeAnotherTurn
+    | Complete
+    | Fail
+    | Stopped
+)
 
 
 # --- shared rows a decision may depend on ----------------------------------------------------------
@@ -122,6 +188,12 @@ class BlobKey(msgspec.Struct, frozen=True):
     digest: bytes
 
 
+class HistoryKey(msgspec.Struct, frozen=True):
+    """All transitions of an execution, for replaying from a step that is no waypoint."""
+
+    execution: str
+
+
 class StartKey(msgspec.Struct, frozen=True):
     """An idempotency key for starting."""
 
@@ -129,7 +201,7 @@ class StartKey(msgspec.Struct, frozen=True):
     key: str
 
 
-Key: TypeAlias = WorkflowKey | DefinitionKey | BlockKey | BlobKey | StartKey
+Key: TypeAlias = WorkflowKey | DefinitionKey | BlockKey | BlobKey | StartKey | HistoryKey
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -154,6 +226,10 @@ class Reads(Protocol):
     def program(self, digest: bytes) -> Program | None: ...
 
     def block(self, name: str) -> BlockOffer | None: ...
+
+    def history(self, execution: str) -> Sequence[tuple[int, tuple[Any, ...]]]:
+        """(time, events) of each transition."""
+        ...
 
     def load(self, execution: str, value: Any) -> Any:
         """The value itself, where `value` may be a BlobRef."""
@@ -185,8 +261,35 @@ class Program(Protocol):
         the others."""
         ...
 
+    @property
+    def cleans_up(self) -> bool:
+        """Whether it wants to be told when it is cancelled, because it has steps for that."""
+        ...
+
+    @property
+    def retention(self) -> tuple[str, str]:
+        """How long its executions are kept, and the hash they are counted under; empty: the defaults."""
+        ...
+
     def label(self, step: int) -> str:
         """What people call that step."""
+        ...
+
+    def find_step(self, name: str) -> int | None:
+        """The index of a step by its id, or by its position in the workflow (`0`, `1`, …)."""
+        ...
+
+    def place(self, step: int) -> tuple[int, int, int] | None:
+        """Scope, body and position of a step."""
+        ...
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether people may replay it without force."""
+        ...
+
+    def may_resume(self, state: State) -> str:
+        """Why it cannot carry on where it stands; empty if it can."""
         ...
 
     def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:

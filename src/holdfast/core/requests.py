@@ -85,6 +85,24 @@ class CancelExecution(_Request, frozen=True):
     actor: Actor = Actor()
 
 
+class ResumeExecution(_Request, frozen=True):
+    """Carry on where it failed or was stopped."""
+
+    reason: str = ""
+    #: also where nobody knows whether something ran, or it may not run twice
+    is_forced: bool = False
+    actor: Actor = Actor()
+
+
+class ReplayExecution(_Request, frozen=True):
+    #: a step's id or index, `start`, `last`, or `end` (which is to resume)
+    start: str
+    reason: str = ""
+    #: also from a step that is no waypoint
+    is_forced: bool = False
+    actor: Actor = Actor()
+
+
 # --- on the agenda ---------------------------------------------------------------------------------
 class FireTimer(msgspec.Struct, frozen=True, array_like=True, tag=1):
     timer: int
@@ -103,7 +121,16 @@ class TakeTurn(msgspec.Struct, frozen=True, array_like=True, tag=3):
     turn: int
 
 
-Due: TypeAlias = FireTimer | ReleaseJob | TakeTurn
+class DeliverSignal(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A signal that another execution sent."""
+
+    name: str
+    value: Any
+    key: str
+    sender: str
+
+
+Due: TypeAlias = FireTimer | ReleaseJob | TakeTurn | DeliverSignal
 Request: TypeAlias = (
     StartExecution
     | ClaimJob
@@ -112,7 +139,10 @@ Request: TypeAlias = (
     | LoseJob
     | SendSignal
     | CancelExecution
+    | ResumeExecution
+    | ReplayExecution
     | FireTimer
     | ReleaseJob
     | TakeTurn
+    | DeliverSignal
 )

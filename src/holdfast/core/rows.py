@@ -13,7 +13,7 @@ import msgspec
 
 from . import events as e
 from . import requests as r
-from .model import LogLine
+from .model import JobStatus, LogLine
 from .state import State, apply
 
 
@@ -51,13 +51,15 @@ class LogRow(msgspec.Struct, array_like=True, gc=False):
 class Rows:
     """What the tables have to hold after some events. The last word about a row counts; `None`: it is gone."""
 
-    __slots__ = ("agenda", "jobs", "logs")
+    __slots__ = ("agenda", "jobs", "logs", "stopping")
 
     def __init__(self) -> None:
         #: A job's row goes in the same commit as its result: a crash between the two would run the job twice.
         self.jobs: dict[tuple[str, int], JobRow | None] = {}
         self.agenda: dict[tuple[str, str], AgendaRow | None] = {}
         self.logs: list[LogRow] = []
+        #: claimed jobs whose workers have to be told to stop
+        self.stopping: list[tuple[str, int]] = []
 
 
 def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> None:
@@ -122,6 +124,22 @@ def _turn_taken(state: State, event: e.TurnTaken, rows: Rows) -> None:
     rows.agenda[state.id, item] = due
 
 
+def _job_stop_asked(state: State, event: e.JobStopAsked, rows: Rows) -> None:
+    rows.stopping.append((state.id, event.job))
+
+
+def _cancel_requested(state: State, event: e.CancelRequested, rows: Rows) -> None:
+    if not event.cleans_up:
+        started = [id for id, job in state.jobs.items() if job.status is JobStatus.STARTED]
+        rows.stopping += [(state.id, id) for id in started]
+
+
+def _signal_sent(state: State, event: e.SignalSent, rows: Rows) -> None:
+    item = f"signal/{event.key}"
+    request = r.DeliverSignal(event.name, event.value, event.key, state.id)
+    rows.agenda[event.target, item] = AgendaRow(event.target, item, state.at, request)
+
+
 def _ended(state: State, event: e.Event, rows: Rows) -> None:
     if state.is_turn_open:
         rows.agenda[state.id, f"turn/{state.turn}"] = None
@@ -139,6 +157,9 @@ _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
     e.TimerFired: _timer_gone,
     e.TimerCancelled: _timer_gone,
     e.TurnTaken: _turn_taken,
+    e.JobStopAsked: _job_stop_asked,
+    e.CancelRequested: _cancel_requested,
+    e.SignalSent: _signal_sent,
     e.ExecutionCompleted: _ended,
     e.ExecutionFailed: _ended,
     e.ExecutionCancelled: _ended,
