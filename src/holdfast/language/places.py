@@ -163,12 +163,10 @@ def _bracket(text: str, opened: int) -> tuple[Part, int]:
 def read(root: Any, path: Path, absent: Any = None) -> Any:
     """What is there, or `absent`."""
     for part in path:
-        if (isinstance(root, dict) and isinstance(part, str) and part in root) or (
-            isinstance(root, list) and isinstance(part, int) and 0 <= part < len(root)
-        ):
-            root = root[part]
-        else:
+        at = None if part is APPEND else _there(root, part)
+        if at is None:
             return absent
+        root = root[at]
     return root
 
 
