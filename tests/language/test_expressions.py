@@ -53,7 +53,15 @@ class Scope:
         return self.values.get(f"step {id}", ABSENT)
 
     def about(self, key: str) -> Any:
-        return {"id": "e1"}.get(key, ABSENT)
+        return {"id": "e1", "util.now": 5, "current_step.name": "here", "output": 1}.get(key, ABSENT)
+
+    def entity(self, kind: str, name: str) -> Any:
+        facts = {("about", "id"): "n1", ("sensor", "lock-a"): "e1", ("sensor", "a.b"): 2, ("config", "c"): {"d": 3},
+                 ("ready", "up"): True, ("sensor", "null"): None, ("sensor", "text"): {"k": 4}}  # fmt: skip
+        return facts.get((kind, name), ABSENT)
+
+    def error(self) -> Any:
+        return self.values.get("the error", ABSENT)
 
     def load(self, value: Any) -> Any:
         self.loaded.append(value)
@@ -88,6 +96,13 @@ GOLDEN: list[tuple[str, Any]] = [
     ("default(nope, 1)", 1), ("replace('aXbX', 'X', '-')", "a-b-"), ("round(2.456, 1)", 2.5), ("abs(-3)", 3),
     ("trim('  a ')", "a"), ("starts_with(s, 'te')", True), ("ends_with(s, 'x')", False), ("unique([1, 1, 2])", [1, 2]),
     ("contains(s, 'ex')", True), ("'it\\'s' + \"\\n\\u00e9\"", "it's\né"), ("1e3", 1000.0), (".5 + 0", 0.5),
+    ("entity.id", "n1"), ("entity.sensor.lock-a", "e1"), ("entity.sensor['a.b']", 2), ("entity.config.c.d", 3),
+    ("entity.attributeWhenReady.up", True), ("entity.sensor[s].k", 4), ("entity.sensor.null", None),
+    ("entity.sensor.none ?? 0", 0), ("entity.sensor.null ?? 1", 1), ("entity.sensor.lock-a == 'e1'", True),
+    ("entity.sensor[nope] ?? 3", 3),
+    ("workflow.util.now", 5), ("workflow.current_step.name", "here"), ("workflow.output", 1), ("workflow.var.x", 3),
+    ("workflow.input.x", 3), ("workflow.step.my-step.output.v", 7), ("workflow.step['my-step'].output.v", 7),
+    ("vars['x']", 3), ("error ?? 'none'", "none"), ("workflow.error ?? 'none'", "none"),
     ("values({a: 1})", [1]), ("lower('AB')", "ab"), ("[]", []), ("{}", {}), ("[1, 2,]", [1, 2]),
 ]  # fmt: skip
 
@@ -99,6 +114,14 @@ def test_golden_values(text: str, value: Any) -> None:
     assert type(got) is type(value)
     tree = parse(text, frozenset(["dry-run"]))
     assert parse(unparse(tree), frozenset(["dry-run"])) == tree
+
+
+def test_an_error_is_known_where_it_is_handled() -> None:
+    scope = Scope({"error": "a variable"})
+    assert compile_expression(parse("error"))(scope) == "a variable"
+    scope.values["the error"] = {"kind": "timeout", "cause": None}
+    assert compile_expression(parse("error.kind"))(scope) == "timeout"
+    assert compile_expression(parse("workflow.error.kind"))(scope) == "timeout"
 
 
 def test_every_function_has_a_golden_value() -> None:
@@ -125,6 +148,10 @@ def test_every_function_has_a_golden_value() -> None:
         ("-s", "`-` does not work on a string", 0, 2),
         ("n + 1", "null cannot be used", 0, 5),
         ("int('x')", "is not an integer", 0, 8),
+        ("entity.sensor.none", "the sensor `none` is absent", 0, 18),
+        ("entity.sensor[x]", "the name of a sensor is text, not an integer", 0, 16),
+        ("entity.sensor", "this is not a value", 0, 13), ("workflow.util", "this is not a value", 0, 13),
+        ("error.kind", "`error` is absent", 0, 5), ("workflow.run", "`workflow.run` is absent", 0, 12),
     ],
 )  # fmt: skip
 def test_errors_say_what_and_where(text: str, message: str, start: int, end: int) -> None:
@@ -250,6 +277,8 @@ _leaves: st.SearchStrategy[Expr] = st.one_of(
     st.builds(Literal, st.none()), st.builds(Name, _names),
     st.builds(Member, st.builds(StepRef, st.sampled_from(["a", "b-c"])),
                                                                       st.just("output")),
+    st.builds(Member, st.just(Member(Name("entity"), "sensor")), st.sampled_from(["a", "b-c"])),
+    st.builds(Index, st.just(Member(Name("entity"), "sensor")), st.builds(Literal, st.sampled_from(["a.b", "x"]))),
 )  # fmt: skip
 _operators = st.sampled_from(["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "in", "&&", "||", "??"])
 

@@ -17,13 +17,25 @@ from .nodes import Node, Report
 from .operations import ExpressionError
 from .problems import did_you_mean, suggest
 from .templates import is_quoted, parse_template, parse_words, unquote
-from .tree import Binary, Call, Expr, Literal, Member, Name, StepRef, children
+from .tree import (
+    ABOUT,
+    ENTITY_FACTS,
+    ENTITY_KINDS,
+    Binary,
+    Call,
+    Expr,
+    Index,
+    Literal,
+    Member,
+    Name,
+    StepRef,
+    chain,
+    children,
+)
 
-ROOTS = ("input", "vars", "steps", "output", "workflow")
+ROOTS = ("input", "vars", "steps", "output", "workflow", "entity", "error")
 #: names that can be neither variables nor inputs
 RESERVED_NAMES = frozenset(("input", "vars", "steps", "workflow", "entity", "true", "false", "null", "in"))
-#: what `workflow.` knows
-ABOUT = ("id", "name", "version")
 
 
 @dataclass(slots=True, frozen=True)
@@ -165,6 +177,8 @@ class Names:
     #: the step's own input
     local: frozenset[str] = frozenset()
     previous: Previous = Previous()
+    #: `error` is known here
+    in_handler: bool = False
 
     def with_local(self, names: frozenset[str]) -> Names:
         return replace(self, local=names)
@@ -225,23 +239,11 @@ class Names:
     # --- names -------------------------------------------------------------------------------------
     def check(self, node: Expr, at: Excerpt, optional: bool) -> None:
         report = self.shared.report
+        if isinstance(node, (Member, Index)) and self._rooted(node, at, optional):
+            return
         match node:
-            case Member(object=Name(name="vars"), name=name):
-                if not self.lane.has_variable(name):
-                    known = self.lane.all_variables()
-                    self._undefined(node, at, f"no step sets the variable `{name}`", name, known, optional)
-                return
-            case Member(object=Name(name="input"), name=name):
-                declared = self.shared.inputs
-                if declared is not None and name not in declared:
-                    self._undefined(node, at, f"the workflow has no input `{name}`", name, declared, optional)
-                return
-            case Member(object=Name(name="workflow"), name=name):
-                if name not in ABOUT:
-                    self._undefined(node, at, f"`workflow` has no `{name}`", name, frozenset(ABOUT), optional)
-                return
             case Member(object=StepRef(id=id) as step, name=name):
-                self._step(step, at)
+                self._step(step, id, at)
                 if name != "output":
                     at.report(report, "HF0123", f"a step has `output`, not `{name}`", node.start, node.end,
                               help=f"`steps.{id}.output.{name}` is that key of its output")  # fmt: skip
@@ -268,14 +270,88 @@ class Names:
         for child in children(node):
             self.check(child, at, optional)
 
+    def _rooted(self, node: Member | Index, at: Excerpt, optional: bool) -> bool:
+        """Check what begins with a root; false where it is the turn of its parts."""
+        path = chain(node)
+        match path:
+            case ("vars", name) | ("workflow", "var", name):
+                if not self.lane.has_variable(name):
+                    known = self.lane.all_variables()
+                    self._undefined(node, at, f"no step sets the variable `{name}`", name, known, optional)
+            case ("input", name) | ("workflow", "input", name):
+                declared = self.shared.inputs
+                if declared is not None and name not in declared:
+                    self._undefined(node, at, f"the workflow has no input `{name}`", name, declared, optional)
+            case ("workflow", "error"):
+                self._error(node, at, optional)
+            case ("workflow", "step", id, key):
+                self._step(node, id, at)
+                if key != "output":
+                    at.report(self.shared.report, "HF0123", f"a step has `output`, not `{key}`", node.start, node.end,
+                              help=f"`steps.{id}.output.{key}` is that key of its output")  # fmt: skip
+            case ("workflow", "step", id):
+                self._no_value(node, ".".join(path), "write `.output` behind it", at)
+            case ("workflow", "var" | "step" as key):
+                self._no_value(
+                    node, f"workflow.{key}", f"name a {'variable' if key == 'var' else 'step'} behind it", at
+                )
+            case ("workflow", key) if key not in ABOUT:
+                self._undefined(node, at, f"`workflow` has no `{key}`", key, frozenset(ABOUT), optional)
+            case ("workflow", key) if ABOUT[key]:
+                self._no_value(node, f"workflow.{key}", f"it has {', '.join(ABOUT[key])}", at)
+            case ("workflow", _):
+                pass
+            case ("workflow", group, key) if ABOUT.get(group):
+                if key not in ABOUT[group]:
+                    known = frozenset(ABOUT[group])
+                    self._undefined(node, at, f"`workflow.{group}` has no `{key}`", key, known, optional)
+            case ("entity", key) if key in ENTITY_KINDS:
+                self._no_value(node, f"entity.{key}", "name one of them behind it", at)
+            case ("entity", key) if key not in ENTITY_FACTS:
+                close = did_you_mean(key, (*ENTITY_FACTS, *ENTITY_KINDS))
+                at.report(
+                    self.shared.report, "HF0121", f"`entity` has no `{key}`", node.start, node.end, warning=optional,
+                    help=close or f"a sensor is written `entity.sensor.{key}`",
+                )  # fmt: skip
+            case ("entity", group, _) if group in ENTITY_KINDS:
+                pass
+            case ("entity", _):
+                pass
+            case _:
+                inner = chain(node.object) if isinstance(node, Index) else ()
+                if not path and len(inner) == 2 and inner[0] == "entity" and inner[1] in ENTITY_KINDS:
+                    assert isinstance(node, Index)
+                    self.check(node.index, at, optional)
+                    return True
+                return False
+        return True
+
+    def _no_value(self, node: Expr, what: str, help: str, at: Excerpt) -> None:
+        at.report(self.shared.report, "HF0121", f"`{what}` is not a value", node.start, node.end, help=help)
+
+    def _error(self, node: Expr, at: Excerpt, optional: bool) -> None:
+        if not self.in_handler:
+            at.report(
+                self.shared.report, "HF0121", "there is no error here", node.start, node.end, warning=optional,
+                label="counts as absent" if optional else "not defined", help="it is known in `on-error`",
+            )  # fmt: skip
+
     def _name(self, node: Expr, name: str, at: Excerpt, optional: bool) -> None:
         if name in ("input", "output") or name in self.local:
             return
         if name in ("vars", "steps", "workflow", "entity"):
-            has = {"vars": "a variable", "steps": "a step id", "workflow": "`id`"}.get(name)
-            message = f"`{name}` is not a value" if has else "there is no entity here"
-            at.report(self.shared.report, "HF0121", message, node.start, node.end,
-                      help=f"name {has} behind it" if has else "")  # fmt: skip
+            has = {"vars": "a variable", "steps": "a step id", "workflow": "`id`", "entity": "`sensor` and a name"}[
+                name
+            ]
+            self._no_value(node, name, f"name {has} behind it", at)
+            return
+        if name == "error" and self.in_handler:
+            if self.lane.has_variable(name) and name not in self.shared.warned:
+                self.shared.warned.add(name)
+                at.report(
+                    self.shared.report, "HF0130", "`error` is a variable and the error that is handled; the error wins",
+                    node.start, node.end, help="write `vars.error` for the variable", warning=True,
+                )  # fmt: skip
             return
         inputs = self.shared.inputs or frozenset()
         if self.lane.has_variable(name):
@@ -297,6 +373,9 @@ class Names:
                 node.start, node.end, warning=True, help=f"write `output.{name}` to say so{also}",
             )  # fmt: skip
             return
+        if name == "error":
+            self._error(node, at, optional)
+            return
         known = self.lane.all_variables() | inputs | self.local | self.previous.keys
         self._undefined(node, at, f"`{name}` is defined nowhere", name, known, optional)
 
@@ -316,8 +395,8 @@ class Names:
             label="counts as absent" if optional else "not defined",
         )  # fmt: skip
 
-    def _step(self, node: StepRef, at: Excerpt) -> None:
-        report, id = self.shared.report, node.id
+    def _step(self, node: Expr, id: str, at: Excerpt) -> None:
+        report = self.shared.report
         self.shared.referenced.add(id)
         if id not in self.shared.ids:
             at.report(report, "HF0123", f"there is no step `{id}`", node.start, node.end,

@@ -18,6 +18,17 @@ class Explanation(NamedTuple):
     text: str
 
 
+class Unreadable(ValueError):
+    """A text that does not follow its own small grammar; `start` and `end` say where in it."""
+
+    def __init__(self, message: str, start: int, end: int, help: str = "") -> None:
+        super().__init__(f"{message}; {help}" if help else message)
+        self.message = message
+        self.start = start
+        self.end = max(end, start + 1)
+        self.help = help
+
+
 PROBLEMS: dict[str, Explanation] = {
     # --- the document --------------------------------------------------------------------------------
     "HF0101": Explanation(

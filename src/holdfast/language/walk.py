@@ -488,6 +488,12 @@ class Walk:
             return state.workflow
         return state.workflow_version if key == "version" else ABSENT
 
+    def entity(self, kind: str, name: str) -> Any:
+        return ABSENT
+
+    def error(self) -> Any:
+        return ABSENT
+
     def load(self, value: Any) -> Any:
         if type(value) is not BlobRef:
             return value
