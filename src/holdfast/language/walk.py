@@ -13,6 +13,7 @@ from holdfast.core.model import BlobRef, Failure, LogLine, Wait
 from holdfast.core.program import CancelTimer, SetTimer
 
 from .compiled import Step
+from .facts import FACTS
 from .evaluate import ABSENT, settle
 from .evaluate import FUEL as EXPRESSION_FUEL
 from .names import Value
@@ -481,18 +482,8 @@ class Walk:
         return self.run.shared.value(self.place(), kind, name)
 
     def about(self, key: str) -> Any:
-        state = self.run.state
-        if key == "id":
-            return state.id
-        if key == "name":
-            return state.workflow
-        return state.workflow_version if key == "version" else ABSENT
-
-    def entity(self, kind: str, name: str) -> Any:
-        return ABSENT
-
-    def error(self) -> Any:
-        return ABSENT
+        get = FACTS.get(key)
+        return ABSENT if get is None else get(self)
 
     def load(self, value: Any) -> Any:
         if type(value) is not BlobRef:
