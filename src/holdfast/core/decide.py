@@ -24,6 +24,7 @@ from .errors import (
     PayloadTooLarge,
     Refused,
     StaleAttempt,
+    UnknownEntity,
     UnknownExecution,
     UnknownWorkflow,
     WrongStatus,
@@ -31,6 +32,7 @@ from .errors import (
 from .ledger import Entry
 from .lifecycle import MOVING, QUIET_START, may
 from .model import Actor, Effect, Failure, JobSpec, JobStatus, Problem, Status
+from .sharing import Waking, answer, closing, facts
 from .snapshot import copy_state
 from .state import Job, State, fold, open_state
 
@@ -48,7 +50,7 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
             raise UnknownExecution(f"no execution {state.id}")
         transition = _Transition(state, now, reads)
         _ANSWER[type(request)](transition, request)
-        return transition.events
+        return closing(state, transition.events, now, reads)
     except p.Missing as missing:
         return p.Need(missing.keys)
     except p.TooLong as error:
@@ -68,6 +70,8 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
         raise DuplicateExecution(f"execution {state.id} already exists; start another with a new id")
     tenant = request.actor.tenant
     version, digest = 0, request.definition
+    if request.entity and reads.entity(p.EntityKey(tenant, request.entity)) is None:
+        raise UnknownEntity(f"no entity {request.entity!r}; `holdfast entity set {request.entity}` makes one")
     if request.workflow:
         name, _, number = request.workflow.partition(":")
         key = p.WorkflowKey(tenant, name, int(number) if number.isdigit() else 0)
@@ -104,7 +108,14 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
         input = given
     events: list[e.Event] = [
         e.ExecutionStarted(
-            tenant, program.name, version, digest, reads.keep(state.id, input), request.actor, request.labels
+            tenant,
+            program.name,
+            version,
+            digest,
+            reads.keep(state.id, input),
+            request.actor,
+            request.labels,
+            entity=request.entity,
         )
     ]
     if problems:
@@ -116,7 +127,7 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
     begun = fold(open_state(state.id), now, events)
     transition = _Transition(begun, now, reads)
     transition.advance(p.Begun(), program)
-    return events + transition.events
+    return events + closing(begun, transition.events, now, reads)
 
 
 def _invalid(problems: list[Problem]) -> Failure:
@@ -353,6 +364,13 @@ class _Transition:
         transition.advance(cause, program)
         self.events += transition.events
 
+    # --- what it shares with others -------------------------------------------------------------------
+    def _wake(self, request: Waking) -> None:
+        made, cause = answer(self.state, request, self.reads)
+        self.events += made
+        if cause is not None and self._is_moving:
+            self.advance(cause)
+
     # --- the workflow's wishes -----------------------------------------------------------------------
     def advance(self, cause: p.Cause, program: p.Program | None = None) -> None:
         try:
@@ -426,7 +444,11 @@ class _Transition:
                 self._drop_waiting()
                 self._settle()
             case _:
-                raise AssertionError(f"unknown command {command}")
+                made = facts(command, self.state, self.events, self.reads)
+                if isinstance(made, Failure):
+                    self._obey(p.Fail(made))
+                else:
+                    self.events += made
 
     # --- coming to an end ----------------------------------------------------------------------------
     def _drop_waiting(self) -> None:
@@ -513,5 +535,6 @@ _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.ResumeExecution: _Transition._resume,
     r.ReplayExecution: _Transition._replay,
     r.DeliverSignal: _Transition._deliver,
+    **dict.fromkeys(get_args(Waking), _Transition._wake),
 }
 assert {*_ANSWER, r.StartExecution} == set(get_args(r.Request)), "every request has its answer"

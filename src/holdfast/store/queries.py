@@ -16,10 +16,22 @@ import msgspec
 from holdfast.core.codec import unpack, unpack_due
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.model import BlockOffer, Level, LogLine, Status
-from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, Key, Published, StartKey, WorkflowKey
+from holdfast.core.program import (
+    BlobKey,
+    BlockKey,
+    DefinitionKey,
+    EntityKey,
+    Key,
+    LockKey,
+    Published,
+    SensorKey,
+    StartKey,
+    WorkflowKey,
+)
 from holdfast.core.rows import AgendaRow, JobRow, LogRow
 
 from .records import EngineRow, Header, HistoryRow, PublishedRow, StartRow, TokenRow, WorkerRow
+from .sharing import entity_row, lock_row, watched
 
 HEADER = (
     "id, tenant, workflow, workflow_version, definition, status, version, digest, snapshot, logs, run,"
@@ -75,6 +87,12 @@ class Queries(ABC):
                 return msgspec.convert(unpack(bytes(found[0][0])), BlockOffer) if found else None
             case StartKey(tenant=tenant, key=start):
                 return self.start(tenant, start)
+            case LockKey():
+                return lock_row(self.rows, key)
+            case SensorKey():
+                return watched(self.rows, key)
+            case EntityKey():
+                return entity_row(self.rows, key)
             case _:
                 assert_never(key)
 
