@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.lanes import FINALLY, HANDLER, ROOT_LANE, WAITING, Op
+from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, ROOT_LANE, WAITING, Op
 from holdfast.core.model import Failure, JobStatus, Wait
 from holdfast.core.program import Advance, Fail, StopJob, Stopped
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: nobody handles these: the lane is being stopped from outside
 STOPPING = frozenset(("cancelled", "stopped"))
+#: not a body of the step: its lanes failed, and what it says of handlers was said to each of them
+NESTED = -3
 #: causes of causes that are kept
 MAX_CAUSES = 5
 
@@ -44,6 +46,10 @@ def job_failed(run: Run, walk: Walk, failure: Failure, is_repeatable: bool) -> b
 def raised(run: Run, walk: Walk, failure: Failure) -> bool:
     """An error of the step the lane stands at."""
     walk.local = walk.asking = None
+    if walk.phase == ENTERING:
+        # Not inside yet: what holds for the lane as a whole failed, its lock for instance.
+        walk.set_phase(BODY)
+        return propagate(run, walk, _placed(failure, run.label(walk.scope_owner)), -1)
     if walk.position >= len(walk.body):
         # The body's end: what fails here belongs to nobody inside.
         return propagate(run, walk, _placed(failure, run.label(walk.scope_owner)), -1, HANDLER)
@@ -69,7 +75,7 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0) ->
         if came == 0 and step.on_error and not is_stopping:
             walk.cancel_timer(at)
             return _lay(walk, step.index, HANDLER, at + 1, failure)
-        if came != FINALLY and step.cleanup:
+        if came in (0, HANDLER) and step.cleanup:
             walk.cancel_timer(at)
             return _lay(walk, step.index, FINALLY, at + 1, failure)
         walk.cancel_timer(at)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.lanes import BODY, ENTERING, FINALLY, Op
+from holdfast.core.lanes import BODY, ENTERING, Op
 from holdfast.core.model import Failure, Wait
 
 from . import failing, flow
@@ -265,7 +265,7 @@ def _fail(run: Run, walk: Walk, step: Step) -> bool:
         )  # fmt: skip
     walk.set_wait(Wait.NOTHING)
     first = msgspec.structs.replace(first, step=first.step or step.label)
-    return failing.propagate(run, walk, first, walk.depth - 1, FINALLY if step.owner is not None else 0)
+    return failing.propagate(run, walk, first, walk.depth - 1, failing.NESTED if step.owner is not None else 0)
 
 
 def gather(run: Run, walk: Walk, step: Step) -> bool:

@@ -195,7 +195,7 @@ def jump(run: Run, walk: Walk, target: str) -> bool:
     depth = walk.depth - 1
     if low == "end":
         while depth > 0 and _is_passed_through(run, walk, depth):
-            depth = _outside(walk, depth)
+            depth = outside(walk, depth)
         if depth < 0:
             depth = 0
         return go_to(run, walk, depth, -1, target)
@@ -206,11 +206,11 @@ def jump(run: Run, walk: Walk, target: str) -> bool:
         position = run.workflow.positions.get((frame.scope, frame.body), {}).get(word)
         if position is not None:
             return go_to(run, walk, depth, position, target)
-        depth = _outside(walk, depth)
+        depth = outside(walk, depth)
     raise failing.Raised(Failure("no-such-step", f"there is no step `{word}` to go to from here", code="HF0123"))
 
 
-def _outside(walk: Walk, depth: int) -> int:
+def outside(walk: Walk, depth: int) -> int:
     """The frame in which the step stands that frame `depth` is a body of."""
     frame = walk.frames[depth]
     return frame.base - 1 if frame.body in (HANDLER, FINALLY) else depth - 1
@@ -238,7 +238,7 @@ def leaving(run: Run, walk: Walk, depth: int, then: tuple[Any, ...]) -> bool:
     at = walk.depth - 1
     while at > depth:
         frame = walk.frames[at]
-        outside = _outside(walk, at)
+        outside = outside(walk, at)
         if outside < 0:
             break
         step = walk.step_at(outside)
@@ -255,7 +255,7 @@ def exit_handler(run: Run, walk: Walk) -> bool:
     """Out of the innermost handler, as if it were done."""
     depth = walk.depth - 1
     while depth >= 0 and walk.frames[depth].body != HANDLER:
-        depth = _outside(walk, depth)
+        depth = outside(walk, depth)
     if depth < 0:
         raise failing.Raised(Failure("no-handler", "`exit` leaves an error handler, and there is none here"))
     base = walk.frames[depth].base

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.lanes import BODY, ENTERING, HANDLER, ROOT_LANE, WAITING, WHOLE, Lane, Op
+from holdfast.core.lanes import ENTERING, HANDLER, ROOT_LANE, WAITING, WHOLE, Op
 from holdfast.core.model import DEFAULT_ENTITY, BlobRef, BlockOffer, Failure, JobSpec, Problem, Wait
 from holdfast.core.program import (
     Advance,
@@ -37,7 +37,7 @@ from holdfast.core.program import (
     TurnGranted,
 )
 
-from . import again, failing, fanout, flow, pinning, sharing
+from . import again, failing, flow, pinning, sharing
 from .compiled import Parameter, Step, Workflow
 from .evaluate import FUEL as EXPRESSION_FUEL
 from .operations import ExpressionError
@@ -167,7 +167,7 @@ class YamlProgram:
 class Run:
     """One call of `advance`."""
 
-    __slots__ = ("cause", "commands", "consumed", "dropped", "fuel", "is_over", "loaded", "next_lane", "next_timer",
+    __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_over", "loaded", "next_lane", "next_timer",
                  "now", "queue", "reads", "shared", "state", "told", "turns_left", "walks", "workflow")  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
@@ -184,6 +184,8 @@ class Run:
         self.next_lane = state.next_lane
         self.next_timer = state.next_timer
         self.consumed: dict[str, int] = {}
+        #: lanes that failed during this call, or no longer do
+        self.failures: dict[int, Failure | None] = {}
         #: lanes of the state that are gone by now
         self.dropped: set[int] = set()
         #: long values that were read during this call
@@ -220,6 +222,10 @@ class Run:
     def forget(self, walk: Walk) -> None:
         self.walks.pop(walk.id, None)
         self.dropped.add(walk.id)
+
+    def failure_of(self, walk: Walk) -> Failure | None:
+        """What a lane has failed with."""
+        return self.failures[walk.id] if walk.id in self.failures else walk.own.failure
 
     @property
     def entity(self) -> str:
@@ -389,6 +395,3 @@ class Run:
             walk.put(Op.CONSUME, name)
             walk.output = value
         return found
-
-
-__all__ = ["BODY", "FUEL", "Lane", "Run", "YamlProgram", "fanout"]
