@@ -104,6 +104,7 @@ CASES: list[tuple[str, str, str, str]] = [
     ("steps:\n- log ${workflow.step}", "HF0121", "workflow.step", "behind it"),
     ("steps:\n- log ${entity.sensor[nope]}", "HF0121", "nope", ""),
     ("steps:\n- log ${size}", "HF0121", "size", "size(…)"),
+    ("steps:\n- log ${matches('a', 'x(?=y)')}", "HF0120", "(?=", ""),
     ("steps:\n- log ${siz('a')}", "HF0122", "siz", "size"),
     ("steps:\n- log ${size(1, 2)}", "HF0122", "size(1, 2)", "size(x)"),
     ("steps:\n- {id: check, step: shell a}\n- log ${steps.chek.output}", "HF0123", "steps.chek", "check"),

@@ -50,6 +50,8 @@ from .tree import (
 FUEL = 10_000
 MAX_DATA_DEPTH = 100
 _PER_ITEMS = 64
+#: and so many steps of a regular expression
+STEPS_PER_FUEL = 64
 _PER_CHARS = 1024
 
 
@@ -353,7 +355,7 @@ def _call(node: Expr, name: str, args: tuple[Expr, ...], lenient: bool) -> Fn:
     if not function.least <= len(args) <= function.most:
         return _never(node, f"`{name}` takes another number of arguments")
     fns = tuple(compile_expression(arg, lenient) for arg in args)
-    run = function.run
+    run, is_paid = function.run, function.is_paid
 
     def call(scope: Scope) -> Any:
         spend(scope, 1, node)
@@ -361,7 +363,10 @@ def _call(node: Expr, name: str, args: tuple[Expr, ...], lenient: bool) -> Fn:
         for value in values:
             if type(value) is str:
                 spend(scope, len(value) // _PER_CHARS, node)
-        result = run(node, *values)
+        if is_paid:
+            result = run(lambda steps: spend(scope, 1 + steps // STEPS_PER_FUEL, node), node, *values)
+        else:
+            result = run(node, *values)
         kind = type(result)
         if (kind is str or kind is list) and len(result) > MAX_SIZE:
             raise ExpressionError("the result is too large", node, code="HF0161")

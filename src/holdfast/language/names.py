@@ -15,7 +15,8 @@ from .expressions import ExpressionSyntax, parse
 from .functions import FUNCTIONS
 from .nodes import Node, Report
 from .operations import ExpressionError
-from .problems import did_you_mean, suggest
+from .problems import Unreadable, did_you_mean, suggest
+from .regex import compile_regex
 from .templates import is_quoted, parse_template, parse_words, unquote
 from .tree import (
     ABOUT,
@@ -255,7 +256,7 @@ class Names:
             case Name(name=name):
                 self._name(node, name, at, optional)
             case Call(name=name, args=args):
-                self._call(node, name, len(args), at)
+                self._call(node, name, args, at)
                 if name == "default" and args:
                     self.check(args[0], at, True)
                     for arg in args[1:]:
@@ -410,8 +411,9 @@ class Names:
             at.report(report, "HF0135", f"step `{id}` has not run yet here", node.start, node.end,
                       warning=True)  # fmt: skip
 
-    def _call(self, node: Expr, name: str, count: int, at: Excerpt) -> None:
+    def _call(self, node: Expr, name: str, args: tuple[Expr, ...], at: Excerpt) -> None:
         report = self.shared.report
+        count = len(args)
         function = FUNCTIONS.get(name)
         if function is None:
             at.report(report, "HF0122", f"there is no function `{name}`", node.start, node.start + len(name),
@@ -419,3 +421,19 @@ class Names:
         elif not function.least <= count <= function.most:
             at.report(report, "HF0122", f"`{name}` does not take {count} argument{'s' if count != 1 else ''}",
                       node.start, node.end, help=f"it is {function.signature}")  # fmt: skip
+        elif function.pattern is not None:
+            self._pattern(args[function.pattern], at)
+
+    def _pattern(self, node: Expr, at: Excerpt) -> None:
+        """A pattern that is known already is checked already."""
+        if isinstance(node, Literal) and isinstance(node.value, str):
+            try:
+                compile_regex(node.value, dotall=True)
+            except Unreadable as error:
+                shift = node.start + 1 + error.start
+                found = node.value[error.start : error.end]
+                # Escapes in the quotes move what follows them.
+                start, end = (
+                    (shift, shift + len(found)) if at.text[shift:].startswith(found) else (node.start, node.end)
+                )
+                at.report(self.shared.report, "HF0120", error.message, start, end, help=error.help)

@@ -54,7 +54,14 @@ workflow's input. These always work:
 | `vars.x` | a variable |
 | `output` | the previous step's output |
 | `steps.<id>.output` | the output of a step |
-| `workflow.id`, `workflow.name`, `workflow.version` | this execution, its workflow and the version |
+| `workflow.id`, `.name`, `.version`, `.run`, `.link` | this execution, its workflow and the version |
+| `workflow.input`, `.output`, `.error`, `.var.x`, `.step.<id>.output` | the same as the roots of those names |
+| `workflow.current_step.name`, `.step_id`, `.step_index`; `workflow.previous_step.…` | a step |
+| `workflow.util.now`, `.now_utc` (ms), `.now_iso`, `.now_instant`, `.random` | the time of this decision; a number |
+| `entity.id`, `entity.name`, `entity.type` | what the workflow runs on |
+| `entity.sensor.x`, `entity.config.x`, `entity.sensor['a.b']`, `entity.sensor[name]` | its sensors and config |
+| `entity.attributeWhenReady.x` | a sensor that `wait` waits for |
+| `error.kind`, `.message`, `.code`, `.step`, `.value`, `.cause` | in `on-error`: the error |
 
 A name that is defined nowhere is an error when the workflow is checked. In a condition and on the left of `??` it is a
 warning and counts as absent; where it may be a key of the previous output it is a warning too.
