@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.core.lanes import Op
-from holdfast.core.model import BlobRef, Failure, Wait
+from holdfast.core.model import Failure, Wait
 from holdfast.core.program import KeepFor, ScheduleJob, Tell
 from holdfast.core.retention import BadRetention, parse_retention, settled
 
-from . import again, failing, fanout, flow, sharing
+from . import failing, flow
 from .compiled import Step
 from .evaluate import ABSENT, settle
 from .names import Value
@@ -69,7 +68,7 @@ def store(run: Run, walk: Walk, step: Step, value: Any) -> bool:
     return done(run, walk, step)
 
 
-def _let(run: Run, walk: Walk, step: Step) -> bool:
+def let(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     value = step.args["value"].get(walk)
     if step.type:
@@ -78,7 +77,7 @@ def _let(run: Run, walk: Walk, step: Step) -> bool:
     return done(run, walk, step)
 
 
-def _clear_variable(run: Run, walk: Walk, step: Step) -> bool:
+def clear_variable(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     place = step.place
     assert place is not None
@@ -92,7 +91,7 @@ def _clear_variable(run: Run, walk: Walk, step: Step) -> bool:
     return done(run, walk, step)
 
 
-def _transform(run: Run, walk: Walk, step: Step) -> bool:
+def transform(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     if "value" in step.args:
         value = step.args["value"].get(walk)
@@ -112,13 +111,13 @@ def _transform(run: Run, walk: Walk, step: Step) -> bool:
 
 
 # --- words -------------------------------------------------------------------------------------------
-def _log(run: Run, walk: Walk, step: Step) -> bool:
+def log(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     walk.log(walk.text(step.args["message"])[:_MAX_LOG], step)
     return done(run, walk, step)
 
 
-def _sleep(run: Run, walk: Walk, step: Step) -> bool:
+def sleep(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     duration = step.duration if step.duration >= 0 else walk.duration(step.args["duration"])
     if duration <= 0:
@@ -128,7 +127,7 @@ def _sleep(run: Run, walk: Walk, step: Step) -> bool:
     return False
 
 
-def _fail(run: Run, walk: Walk, step: Step) -> bool:
+def fail(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     handled = walk.failure()
     is_rethrow = "rethrow" in step.args and truthy(step.args["rethrow"].get(walk))
@@ -146,7 +145,7 @@ def _fail(run: Run, walk: Walk, step: Step) -> bool:
     raise failing.Raised(Failure("fail", message[:_MAX_LOG], details=details, step=step.label, cause=cause))
 
 
-def _return(run: Run, walk: Walk, step: Step) -> bool:
+def return_(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     value = run.keep(step.args["value"].get(walk))
     if step.output is not None:
@@ -161,12 +160,12 @@ def _return(run: Run, walk: Walk, step: Step) -> bool:
     return flow.give_back(run, walk, value)
 
 
-def _nothing(run: Run, walk: Walk, step: Step) -> bool:
+def nothing(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     return done(run, walk, step)
 
 
-def _settings(run: Run, walk: Walk, step: Step) -> bool:
+def settings(run: Run, walk: Walk, step: Step) -> bool:
     """`workflow` without steps: a waypoint (made on entry), or how long to keep the execution."""
     walk.bind(step)
     if step.retention is not None:
@@ -180,12 +179,12 @@ def _settings(run: Run, walk: Walk, step: Step) -> bool:
 
 
 # --- elsewhere ---------------------------------------------------------------------------------------
-def _goto(run: Run, walk: Walk, step: Step) -> bool:
+def goto(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     return flow.jump(run, walk, walk.text(step.args["next"]))
 
 
-def _if(run: Run, walk: Walk, step: Step) -> bool:
+def if_(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     assert step.each is not None
     held = step.each(walk)
@@ -196,7 +195,7 @@ def _if(run: Run, walk: Walk, step: Step) -> bool:
     return True
 
 
-def _subworkflow(run: Run, walk: Walk, step: Step) -> bool:
+def subworkflow(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     for name, value in (walk.local or {}).items():
         walk.set(name, run.keep(value))
@@ -204,7 +203,7 @@ def _subworkflow(run: Run, walk: Walk, step: Step) -> bool:
     return True
 
 
-def _switch(run: Run, walk: Walk, step: Step) -> bool:
+def switch(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     for number in range(step.bodies):
         (case,) = run.workflow.bodies[step.index, number]
@@ -217,7 +216,7 @@ def _switch(run: Run, walk: Walk, step: Step) -> bool:
 
 
 # --- outside work ------------------------------------------------------------------------------------
-def _block(run: Run, walk: Walk, step: Step) -> bool:
+def block(run: Run, walk: Walk, step: Step) -> bool:
     input: Any = step.fixed
     if input is None and step.inputs:
         walk.bind(step)
@@ -238,12 +237,12 @@ def _from_entity(walk: Walk, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 # --- messages ----------------------------------------------------------------------------------------
-def _wait_signal(run: Run, walk: Walk, step: Step) -> bool:
+def wait_signal(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     return _listen(run, walk, step, walk.text(step.args["signal"]))
 
 
-def _approve(run: Run, walk: Walk, step: Step) -> bool:
+def approve(run: Run, walk: Walk, step: Step) -> bool:
     """A person decides. The answer comes as a signal of its own name."""
     walk.bind(step)
     if "message" in step.args:
@@ -278,7 +277,7 @@ def answered(run: Run, walk: Walk, step: Step) -> bool:
     return done(run, walk, step)
 
 
-def _signal(run: Run, walk: Walk, step: Step) -> bool:
+def signal(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     name = walk.text(step.args["signal"])
     target = walk.text(step.args["to"]) if "to" in step.args else run.state.id
@@ -287,41 +286,3 @@ def _signal(run: Run, walk: Walk, step: Step) -> bool:
     run.told += 1
     run.commands.append(Tell(walk.id, target.strip().lower(), name, value, key))
     return done(run, walk, step)
-
-
-Enter = Callable[["Run", Walk, Step], bool]
-ENTER: dict[str, Enter] = {
-    "let": _let,
-    "clear-variable": _clear_variable,
-    "transform": _transform,
-    "load": _block,
-    "wait": sharing.wait,
-    "no-op": _nothing,
-    "label": _nothing,
-    "log": _log,
-    "sleep": _sleep,
-    "fail": _fail,
-    "return": _return,
-    "goto": _goto,
-    "if": _if,
-    "switch": _switch,
-    "subworkflow": _subworkflow,
-    "settings": _settings,
-    "workflow": fanout.once,
-    "each": fanout.each,
-    "foreach": fanout.each,
-    "use": fanout.once,
-    "invoke": fanout.once,
-    "retry": again.retry,
-    "set-sensor": lambda run, walk, step: sharing.set_value(run, walk, step, "sensor"),
-    "clear-sensor": lambda run, walk, step: sharing.clear_value(run, walk, step, "sensor"),
-    "set-config": lambda run, walk, step: sharing.set_value(run, walk, step, "config"),
-    "clear-config": lambda run, walk, step: sharing.clear_value(run, walk, step, "config"),
-    "block": _block,
-    "approve": _approve,
-    "signal": _signal,
-    "wait-signal": _wait_signal,
-    "parallel": fanout.branches,
-    "graph": fanout.branches,
-}
-assert BlobRef  # long values pass through every step as references

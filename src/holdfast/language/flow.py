@@ -56,7 +56,7 @@ def visit(run: Run, walk: Walk, step: Step) -> bool:
             walk.match()
         if step.has_before and not before(run, walk, step):
             return False
-    return entering.ENTER[step.kind](run, walk, step)
+    return run.does[step.kind](run, walk, step)
 
 
 def holds(walk: Walk, step: Step) -> bool:

@@ -39,6 +39,7 @@ from holdfast.core.program import (
 
 from . import again, failing, flow, pinning, sharing
 from .compiled import Parameter, Step, Workflow
+from .doing import ENTER
 from .evaluate import FUEL as EXPRESSION_FUEL
 from .operations import ExpressionError
 from .walk import SMALL, Walk
@@ -166,6 +167,8 @@ class YamlProgram:
 
 class Run:
     """One call of `advance`."""
+
+    does = ENTER
 
     __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_over", "loaded", "next_lane", "next_timer",
                  "now", "queue", "reads", "shared", "state", "told", "turns_left", "walks", "workflow")  # fmt: skip
