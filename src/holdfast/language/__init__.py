@@ -5,6 +5,7 @@ from .load import decode, load, load_all
 from .problems import PROBLEMS, render, summary
 from .workflow import (
     Definition,
+    Examined,
     Text,
     canonical,
     choose,
@@ -17,11 +18,13 @@ from .workflow import (
     load_workflow,
     load_workflows,
     program_from_bytes,
+    signature,
 )
 
 __all__ = [
     "PROBLEMS",
     "Definition",
+    "Examined",
     "Text",
     "YamlProgram",
     "canonical",
@@ -39,5 +42,6 @@ __all__ = [
     "load_workflows",
     "program_from_bytes",
     "render",
+    "signature",
     "summary",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .conditions import style_free
 from .nodes import Document, Node, Report
 from .problems import did_you_mean
 
@@ -40,7 +41,7 @@ def named(document: Document, name: str) -> Document:
     root = document.root
     keys = {"steps": root} if isinstance(root.value, list) else dict(root.value)
     node = Node(document, name, root, "name")
-    found = _again(document, root, {**keys, "name": node})
+    found = _again(document, root, {**keys, _spelt(keys, "name"): node})
     found.name = name
     return found
 
@@ -59,8 +60,13 @@ def check_names(documents: Iterable[Document], report: Report, known: dict[str, 
             report.add(_name_node(document), "HF0112", f"two workflows are called `{document.name}`", label=label)
 
 
+def _spelt(keys: dict[str, Node], wanted: str) -> str:
+    """The key, in whatever style it is spelt."""
+    return next((key for key in keys if style_free(key) == wanted), wanted)
+
+
 def _name_node(document: Document) -> Node:
-    name = document.root.value.get("name")
+    name = document.root.value.get(_spelt(document.root.value, "name"))
     return name if isinstance(name, Node) and name.line >= 0 else document.root
 
 
@@ -68,27 +74,28 @@ def _workflow(document: Document, root: Node, report: Report) -> Document | None
     if not isinstance(root.value, dict):
         return _again(document, root, root.value)
     keys = dict(root.value)
-    type = keys.pop("type", None)
+    type = keys.pop(_spelt(keys, "type"), None)
     if type is not None and type.value != "workflow":
         hint = did_you_mean(type.value, ("workflow",)) if isinstance(type.value, str) else ""
         if type.value == EFFECTOR:
             hint = f"leave it out; only the entries of a list under `{INITIALIZERS}` have it"
         report.add(type, "HF0116", "the `type` of a workflow is `workflow`", help=hint or "leave it out")
         return None
-    id = keys.pop("id", None)
+    id_key, name_key = _spelt(keys, "id"), _spelt(keys, "name")
+    id = keys.pop(id_key, None)
     if id is not None:
         if not isinstance(id.value, str) or not id.value.strip():
             report.add(id, "HF0108", f"`id` is a text, not {id.kind}")
             return None
-        name = keys.get("name")
+        name = keys.get(name_key)
         if name is not None and name.value != id.value:
             report.add(name, "HF0132", f"the workflow is published under its id `{id.value}`, not under this name",
                        help="`description` says what it is for", warning=True)  # fmt: skip
-        keys["name"] = id
+        keys[name_key] = id
     found = _again(document, root, keys)
-    if id is not None and "id" in root.marks:
-        found.root.marks["name"] = root.marks["id"]
-    name = keys.get("name")
+    if id is not None and id_key in root.marks:
+        found.root.marks[name_key] = root.marks[id_key]
+    name = keys.get(name_key)
     if name is not None and isinstance(name.value, str):
         found.name = name.value
     return found
@@ -111,7 +118,8 @@ def _initializers(document: Document, report: Report) -> list[Document]:
         if not isinstance(entry.value, dict):
             report.add(entry, "HF0108", f"a workflow in `{INITIALIZERS}` is a map, not {entry.kind}")
             continue
-        type = entry.value.get("type")
+        type_key = _spelt(entry.value, "type")
+        type = entry.value.get(type_key)
         if type is None:
             report.add(entry, "HF0109", "the entry has no `type`", help=f"add `type: {EFFECTOR}`")
         elif type.value != EFFECTOR:
@@ -120,7 +128,7 @@ def _initializers(document: Document, report: Report) -> list[Document]:
             advice = advice or "publish what it does as a workflow of its own"
             report.add(type, "HF0116", f"only `{EFFECTOR}` can be loaded from `{INITIALIZERS}`", help=advice)
         else:
-            keys = {key: node for key, node in entry.value.items() if key != "type"}
+            keys = {key: node for key, node in entry.value.items() if key != type_key}
             plain = _workflow(document, _again(document, entry, keys).root, report)
             if plain is not None:
                 found.append(plain)
@@ -140,6 +148,8 @@ def _again(document: Document, root: Node, value: object) -> Document:
 
 def hint_booleans(document: Document, report: Report) -> None:
     """`yes` in data is text, and a block that wants a boolean would not take it: say so where it can be seen."""
+    if not document.text:
+        return  # JSON has no such words
     pending: list[tuple[Node, bool]] = [(document.root, False)]
     while pending:
         node, is_data = pending.pop()

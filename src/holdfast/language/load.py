@@ -315,12 +315,11 @@ class _Building:
                 mark = event.start_mark
                 report.at(mark.line, mark.column, "HF0104", f"the alias `*{event.anchor}` is not supported",
                           width=len(event.anchor) + 1, help="write the value out")  # fmt: skip
-                if not stack:
-                    document.root = Node(document, None, None, "")
-                elif isinstance(stack[-1].value, dict):
+                if stack and isinstance(stack[-1].value, dict):
                     keys[-1] = None if keys[-1] is not None else ("", -1, -1)
             elif kind == "DocumentStartEvent":
                 document = self.whole.sibling()
+                document.root = Node(document, None, None, "")
                 document.line = event.start_mark.line
                 self.documents.append(document)
                 if len(self.documents) > MAX_DOCUMENTS:
@@ -332,9 +331,9 @@ class _Building:
         self.report.at(line, column, code, message)
 
     def _key(self, parent: Node, event: Any, kind: str) -> tuple[str, int, int]:
-        key = _key(self.report, parent, event, kind)
-        self.is_whole = self.is_whole and key[1] >= 0
-        return key
+        if kind != "ScalarEvent" or (event.value == "<<" and not event.style):
+            self.is_whole = False
+        return _key(self.report, parent, event, kind)
 
 
 def _is_empty(document: Document) -> bool:

@@ -248,13 +248,15 @@ class Report:
 
     @property
     def sorted(self) -> list[Problem]:
-        unique = {(p.code, p.line, p.column, p.path, p.message): p for p in self.found}
-        return sorted(unique.values(), key=lambda p: (p.line, p.column, p.path, p.code))
+        unique = {(p.file, p.code, p.line, p.column, p.path, p.message): p for p in self.found}
+        order = {file: at for at, file in enumerate(dict.fromkeys(p.file for p in self.found))}
+        return sorted(unique.values(), key=lambda p: (order[p.file], p.line, p.column, p.path, p.code))
 
     def check(self) -> None:
         """Raise if there is any error."""
         if self.errors:
             listed = self.sorted
-            where = f" in {self.document.file}" if self.document.file else ""
+            files = {problem.file for problem in listed if problem.file}
+            where = f" in {files.pop()}" if len(files) == 1 else f" in {len(files)} files" if files else ""
             first = next(problem for problem in listed if not problem.warning)
             raise InvalidDefinition(f"{summary(listed)}{where}: {first.message}", tuple(listed))

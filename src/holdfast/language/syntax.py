@@ -96,7 +96,8 @@ class _Place:
         if self.source.startswith("---"):
             help = "`---` stands on a line of its own"
         elif not self.source[:start].strip() and self._content_before(self.line) >= 0:
-            help = f"the value began on line {self._content_before(self.line) + 1}; quote all of it, or check the indentation"
+            began = self._content_before(self.line) + 1
+            help = f"the value began on line {began}; quote all of it, or check the indentation"
         elif value[:1] in ("'", '"', "[", "{", "|", ">", ""):
             help = "quote the value, or check the indentation"
         else:
@@ -143,8 +144,9 @@ class _Place:
         source = self.lines[line]
         mark = source[column : column + 1]
         fixed = source.rstrip() + mark
-        return Finding(line, column, 1, "the quote is never closed", "opened here",
-                       f"close it where the text ends:\n{fixed.strip()}", Repair(line, fixed, is_sure=False))  # fmt: skip
+        help = f"close it where the text ends:\n{fixed.strip()}"
+        repair = Repair(line, fixed, is_sure=False)
+        return Finding(line, column, 1, "the quote is never closed", "opened here", help, repair)
 
     def flow(self) -> Finding:
         """Inside of `[ ]` or `{ }`."""
@@ -196,8 +198,10 @@ class _Place:
         item = _ITEM.match(self.lines[before]) if before >= 0 else None
         if item and len(item["indent"]) >= column:
             fixed = f"{item['indent']}{item['dash']}{text}"
-            return Finding(line, column, len(text), "this line is neither a key nor an item of the list", "",
-                           f"an item begins with a dash:\n{fixed.strip()}", Repair(line, fixed, is_sure=False))  # fmt: skip
+            help = f"an item begins with a dash:\n{fixed.strip()}"
+            repair = Repair(line, fixed, is_sure=False)
+            message = "this line is neither a key nor an item of the list"
+            return Finding(line, column, len(text), message, "", help, repair)
         help = "a key is followed by `: `, an item of a list begins with `- `"
         return Finding(line, column, len(text), "this line is neither a key nor an item of a list", "", help)
 
@@ -209,7 +213,7 @@ class _Place:
         help = f"in double quotes a backslash begins an escape; double it, or use single quotes:\n{fixed.strip()}"
         message = f"`{shown}` is not an escape that YAML knows"
         if shown in ("\\x", "\\u", "\\U"):
-            message = f"`{shown}` needs {dict(x=2, u=4, U=8)[shown[1]]} hexadecimal digits of a character"
+            message = f"`{shown}` needs { {'x': 2, 'u': 4, 'U': 8}[shown[1]] } hexadecimal digits of a character"
         return Finding(self.line, at, 2, message, "", help, Repair(self.line, fixed))
 
     def node(self) -> Finding | None:
@@ -225,8 +229,8 @@ class _Place:
         return Finding(self.line, self.column, 1, f"text cannot stand on the line of its `{mark}`", "", help)
 
     def directive(self) -> Finding:
-        return Finding(self.line, 0, 1, "a line that begins with `%` is a directive, and this is none that is known", "",
-                       "remove it; `%YAML 1.2` is the only one that makes sense here")  # fmt: skip
+        message = "a line that begins with `%` is a directive, and this is none that is known"
+        return Finding(self.line, 0, 1, message, "", "remove it; `%YAML 1.2` is the only one that makes sense here")
 
     # --- what several of them share --------------------------------------------------------------------
     def _after_value(self) -> Finding:
@@ -273,16 +277,16 @@ class _Place:
         if own and len(own["lead"]) < indent:
             column = len(own["lead"])
             fixed = " " * column + self.source.strip()
-            return Finding(self.line, indent, len(name), f"`{own['key']}` has a value already, so nothing can be below it",
-                           f"indented below line {above + 1}",
-                           f"start `{name}` in column {column + 1}, like `{own['key']}`",
-                           Repair(self.line, fixed, is_sure=False))  # fmt: skip
+            message = f"`{own['key']}` has a value already, so nothing can be below it"
+            help = f"start `{name}` in column {column + 1}, like `{own['key']}`"
+            repair = Repair(self.line, fixed, is_sure=False)
+            return Finding(self.line, indent, len(name), message, f"indented below line {above + 1}", help, repair)
         return None
 
     def _outdented(self, dash: int, indent: int, name: str) -> Finding:
         """A key that begins something new, but stands inside of the item before it."""
-        owner = next((match for at in range(self.line - 1, -1, -1)
-                      if (match := _KEY_LINE.match(self.lines[at])) and len(match["indent"]) <= dash), None)  # fmt: skip
+        keys = (_KEY_LINE.match(text) for text in reversed(self.lines[: self.line]))
+        owner = next((match for match in keys if match and len(match["indent"]) <= dash), None)
         column = len(owner["indent"]) if owner else dash
         fixed = " " * column + self.source.strip()
         like = f", like `{owner['key']}:`" if owner else ""

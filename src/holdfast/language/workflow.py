@@ -18,6 +18,7 @@ from holdfast.core.model import Problem
 
 from .compile import read_document
 from .compiled import Workflow
+from .conditions import style_free
 from .documents import check_names, hint_booleans, named, workflows_of
 from .interpret import YamlProgram
 from .load import load_data, read
@@ -73,6 +74,23 @@ def definition_of(document: Document) -> dict[str, Any]:
     return {"steps": data} if isinstance(data, list) else data
 
 
+class Signature(NamedTuple):
+    """How a workflow is called, as far as its definition says so."""
+
+    description: str
+    shorthand: str
+    parameters: dict[str, Any]
+
+
+def signature(definition: Any) -> Signature:
+    """Looks only at the top of a stored definition and compiles nothing."""
+    keys = {style_free(key): value for key, value in definition.items()} if isinstance(definition, dict) else {}
+    declared = keys.get("parameters", keys.get("inputs"))
+    texts = [keys.get(key) for key in ("description", "shorthand")]
+    description, shorthand = (text if isinstance(text, str) else "" for text in texts)
+    return Signature(description, shorthand, declared if isinstance(declared, dict) else {})
+
+
 def compile_definition(source: Any, file: str = "", library: Library = _NONE) -> YamlProgram:
     """The program of one workflow, from plain data or a loaded document. Raises `InvalidDefinition` with all
     problems."""
@@ -92,7 +110,6 @@ def define_all(sources: Iterable[Any], file: str = "", library: Library = _NONE)
     documents = [source if isinstance(source, Document) else load_data(source, file) for source in sources]
     report = Report(documents[0] if documents else Document(file))
     found = _unfold(documents, report, {})
-    report.check()
     return _checked(found, report, library)
 
 
@@ -123,22 +140,27 @@ def load_workflows(
 ) -> list[Definition]:
     """All workflows of all these files, each checked with all the others as its library, in the order in which they
     can be published. Raises `InvalidDefinition` with the problems of all files."""
-    found, report, is_whole = _read_all(texts)
-    if not is_whole:
-        report.check()
-    if not report.errors:
-        return order(_checked(found, report, library))
-    _compile_all(found, report, library)
-    report.check()
-    raise AssertionError("unreachable")
+    found, report = _read_all(texts)
+    return order(_checked(found, report, library))
 
 
-def examine(text: str, file: str = "", library: Library = _NONE) -> tuple[list[YamlProgram], list[Problem]]:
-    """For whoever wants to find still more: everything wrong with a file so far, and its programs, which must not be
-    run unless that is warnings only."""
-    found, report, is_whole = _read_all([Text(text, file)])
-    programs = [YamlProgram(workflow) for workflow, _ in _compile_all(found, report, library)] if is_whole else []
-    return programs, report.sorted
+class Examined(NamedTuple):
+    """A file, everything wrong with it so far, and its programs, which must not be run unless that is warnings only."""
+
+    file: str
+    programs: list[YamlProgram]
+    problems: list[Problem]
+
+
+def examine(texts: Iterable[Text], library: Library = _NONE) -> list[Examined]:
+    """For whoever wants to find still more. Each file is looked at by itself, but knows the names of the others."""
+    files = [(text.file, *_read_all([text])) for text in texts]
+    library = {**library, **{document.name: document for _, found, _ in files for document in found}}
+    examined: list[Examined] = []
+    for file, found, report in files:
+        compiled = _compile_all(found, report, library)
+        examined.append(Examined(file, [YamlProgram(workflow) for workflow, _ in compiled], report.sorted))
+    return examined
 
 
 def program_from_bytes(data: bytes, library: Library = _NONE) -> YamlProgram:
@@ -147,24 +169,22 @@ def program_from_bytes(data: bytes, library: Library = _NONE) -> YamlProgram:
 
 
 # --- inside ------------------------------------------------------------------------------------------
-def _read_all(texts: Iterable[Text]) -> tuple[list[Document], Report, bool]:
-    """The workflows of files, the problems so far, and whether it makes sense to look for more."""
+def _read_all(texts: Iterable[Text]) -> tuple[list[Document], Report]:
+    """The workflows of those files that could be read well enough to look for more, and all problems so far."""
     everything = Report(Document())
     found: list[Document] = []
     known: dict[str, Document] = {}
-    is_whole = True
     for text, file, name in texts:
-        documents, report, can_go_on = read(text, file)
-        is_whole = is_whole and can_go_on
-        if not everything.document.file:
-            everything.document = report.document
+        documents, report, is_whole = read(text, file)
         everything.take(report.found)
-        if can_go_on:
+        if is_whole:
             found += _unfold(documents, everything, known, name)
-    return found, everything, is_whole
+    return found, everything
 
 
-def _unfold(documents: list[Document], everything: Report, known: dict[str, Document], name: str = "") -> list[Document]:
+def _unfold(
+    documents: list[Document], everything: Report, known: dict[str, Document], name: str = ""
+) -> list[Document]:
     """The workflows of the documents of one file."""
     found: list[Document] = []
     for document in documents:
@@ -207,7 +227,7 @@ def _checked(found: list[Document], report: Report, library: Library) -> list[De
     compiled = _compile_all(found, report, library)
     report.check()
     return [
-        Definition(document.name or workflow.name, document, definition_of(document), YamlProgram(workflow),
+        Definition(document.name, document, definition_of(document), YamlProgram(workflow),
                    [*early, *warnings] if document is found[0] else warnings)
         for document, (workflow, warnings) in zip(found, compiled, strict=True)
     ]  # fmt: skip
