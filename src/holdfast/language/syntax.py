@@ -328,30 +328,26 @@ def quote(value: str) -> str:
 
 def _quote_expressions(source: str) -> str:
     """Every unquoted text with `${…}` between `[`, `{`, `,` and `: ` gets quotes."""
-    out: list[str] = []
-    at = start = 0
-    found = False
-    quoted = ""
     lead = _LEAD.match(source)
     at = start = lead.end() if lead else 0
-    out.append(source[:start])
+    out = [source[:start]]
+    quoted = ""
+    has_expression = False
+    is_blank = True
 
     def close(end: int) -> None:
-        nonlocal start, found
         text = source[start:end]
         plain = text.strip()
-        if found and plain and plain[0] not in "'\"":
-            before = text[: len(text) - len(text.lstrip())]
-            text = before + quote(plain) + text[len(text.rstrip()) :]
+        if has_expression and plain and plain[0] not in "'\"":
+            text = text[: len(text) - len(text.lstrip())] + quote(plain) + text[len(text.rstrip()) :]
         out.append(text)
-        start, found = end, False
 
     while at < len(source):
         char = source[at]
         if quoted:
             quoted = "" if char == quoted else quoted
-        elif char in "'\"" and not source[start:at].strip():
-            quoted = char
+        elif char in "'\"" and is_blank:
+            quoted, is_blank = char, False
         elif source.startswith("${", at):
             end, depth = at + 2, 1
             while end < len(source) and depth:
@@ -359,15 +355,17 @@ def _quote_expressions(source: str) -> str:
                 end += 1
             if depth:
                 return source
-            found, at = True, end
+            has_expression, is_blank, at = True, False, end
             continue
         elif char in "[]{}," or source.startswith(": ", at):
             close(at)
             step = 2 if char == ":" else 1
             out.append(source[at : at + step])
-            at += step
-            start = at
+            at = start = at + step
+            has_expression, is_blank = False, True
             continue
+        else:
+            is_blank = is_blank and char == " "
         at += 1
     close(len(source))
     return "".join(out)
