@@ -78,13 +78,15 @@ class _Gather:
 def _named(call: Call[PublishQuery, PublishBody | None]) -> list[tuple[str, Definition]]:
     """What is to be published, checked, each with its name."""
     body, name = call.body, call.query.name
+    if body is not None:
+        name = body.name or name
     if body is None:
         file = call.query.file or "body"
         found = load_workflows([Text(decode(call.raw, file), file)])
     elif (body.definition is not None) == bool(body.definitions):
         raise InvalidRequest("give either definition or definitions")
     elif body.definition is not None:
-        found, name = define_all([body.definition], call.query.file), body.name or name
+        found = define_all([body.definition], call.query.file)
     else:
         found = define_all(
             [load_data(each, f"definitions[{at}]") for at, each in enumerate(body.definitions)], call.query.file
