@@ -65,7 +65,7 @@ class PublishBody(_Strict):
     definition: dict[str, Any] | None = None
     #: instead of the name in the definition
     name: MaybeName = ""
-    #: workflows that belong together; all are checked before the first is published
+    #: workflows that belong together; all are checked, and published in one commit
     definitions: Annotated[list[dict[str, Any]], Meta(max_length=1000)] = []
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
-
-import msgspec
 
 from holdfast.core.errors import InvalidDefinition, InvalidRequest, StoreFull, UnknownWorkflow
 from holdfast.core.views import WorkflowView
@@ -28,51 +25,22 @@ routes = Table("workflows")
 async def publish(call: Call[PublishQuery, PublishBody | None]) -> Reply:
     """Publish definitions as the next versions of their workflows: JSON, or the text of a YAML file.
 
-    A text may hold several documents, and JSON several `definitions`; all are checked before the first is
-    published."""
+    A text may hold several documents, and JSON several `definitions`; all are checked, and published in one
+    commit."""
     names: list[str] = []
 
     def ask(reply: Callback) -> None:
         found = _named(call)
         names.extend(name for name, _ in found)
-        gather = _Gather(len(found), reply)
-        for at, (name, definition) in enumerate(found):
-            call.service.engine.publish(
-                call.actor.tenant, name, canonical(definition.data), call.actor.name, gather.at(at)
-            )
+        data = [(name, canonical(definition.data)) for name, definition in found]
+        call.service.engine.publish_all(call.actor.tenant, data, call.actor.name, reply)
 
     answers = await call.app.commit_from_thread(ask)
-    views = [
-        msgspec.structs.replace(
-            await call.app.threaded(call.service.workflow, call.actor, name, version), is_new=is_new
-        )
-        for name, (version, is_new) in zip(names, answers, strict=True)
-    ]
+    views = await call.app.threaded(call.service.just_published, call.actor, names, answers)
     *also, last = views
     headers = {"location": f"{API}/workflows/{quote(last.name, safe='')}/versions/{last.version}"}
     view = PublishedView(**{name: getattr(last, name) for name in WorkflowView.__struct_fields__}, also=also)
     return Reply(view, 201 if any(each.is_new for each in views) else 200, headers)
-
-
-class _Gather:
-    """One reply for several requests: all answers in order, or the first error once all are there."""
-
-    def __init__(self, count: int, reply: Callback) -> None:
-        self.reply = reply
-        self.left = count
-        self.answers: list[Any] = [None] * count
-        self.error: Exception | None = None
-
-    def at(self, index: int) -> Callback:
-        def answered(value: Any, error: Exception | None) -> None:
-            # Answers come from the engine's thread, a refusal to take the request from the caller's.
-            self.answers[index] = value
-            self.error = self.error or error
-            self.left -= 1
-            if not self.left:
-                self.reply(None if self.error else self.answers, self.error)
-
-        return answered
 
 
 def _named(call: Call[PublishQuery, PublishBody | None]) -> list[tuple[str, Definition]]:
@@ -95,7 +63,7 @@ def _named(call: Call[PublishQuery, PublishBody | None]) -> list[tuple[str, Defi
         raise InvalidRequest(f"a name goes with one workflow, and there are {len(found)}")
     names = [name or each.program.name for each in found]
     for each in names:
-        if len(each) > 200 or not each.isprintable() or any(c in "/:?#%\\ " for c in each):
+        if not each or len(each) > 200 or not each.isprintable() or any(c in "/:?#%\\ " for c in each):
             raise InvalidRequest("a published workflow needs a name without spaces or any of / : ? # % \\")
     return list(zip(names, found, strict=True))
 

@@ -140,7 +140,7 @@ def cancel_command(
 @output_option(("text", "json"), "text")
 @reach_options
 def publish_command(files: tuple[str, ...], name: str, output: str, server: str, token: str, store: str) -> None:
-    """Publish workflows. All of all files are checked before the first is published.
+    """Publish workflows: all of all files in one commit, or none if there is an error in one.
 
     A file may hold several, separated by lines with `---`; each then needs a name. A definition that is already the
     newest version of its name gets no new one.

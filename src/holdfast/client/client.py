@@ -196,7 +196,7 @@ class Client:
         return self._post("/workflows", {"definition": definition, "name": name}, WorkflowView)
 
     def publish_all(self, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]:
-        """All are checked, with each other, before the first is published."""
+        """All are checked, with each other, and published in one commit."""
         return _in_order(self._post("/workflows", {"definitions": list(definitions)}, dict[str, Any]))
 
     def publish_yaml(self, text: str, name: str = "", file: str = "") -> WorkflowView:

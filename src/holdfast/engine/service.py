@@ -210,20 +210,22 @@ class Service:
         return self._publish(actor, [defined], name)[0]
 
     def publish_all(self, actor: Actor, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]:
-        """Workflows that belong together: all are checked before the first is published."""
+        """Workflows that belong together: all are checked, and published in one commit."""
         return self._publish(actor, define_all(definitions))
 
     def _publish(self, actor: Actor, defined: Sequence[Definition], name: str = "") -> list[WorkflowView]:
         names = [name or each.program.name for each in defined]
         for called in names:
             _short("workflow name", called)
-        # Asked without waiting in between, so that they share a commit where they can.
-        asked = []
-        for each, called in zip(defined, names, strict=True):
-            future, reply = future_reply()
-            self.engine.publish(actor.tenant, called, canonical(each.data), actor.name, reply)
-            asked.append(future)
-        answers = [_committed(future) for future in asked]
+        future, reply = future_reply()
+        data = [(called, canonical(each.data)) for called, each in zip(names, defined, strict=True)]
+        self.engine.publish_all(actor.tenant, data, actor.name, reply)
+        return self.just_published(actor, names, _committed(future))
+
+    def just_published(
+        self, actor: Actor, names: Sequence[str], answers: Sequence[tuple[int, bool]]
+    ) -> list[WorkflowView]:
+        """What the engine answered to `publish_all`, as views."""
         return [msgspec.structs.replace(self.workflow(actor, called, version), is_new=is_new)
                 for called, (version, is_new) in zip(names, answers, strict=True)]  # fmt: skip
 
