@@ -266,6 +266,44 @@ def test_content_types_and_encodings_are_looked_at(home: House) -> None:
 
 
 # --- the other routes ------------------------------------------------------------------------------
+def test_publishing_several_documents_at_once(home: House) -> None:
+    text = b"name: first\ninputs: {a: string}\nsteps: [log 1]\n---\nid: second\nsteps: [log 2]\n"
+    got = home.ask("POST", W, text, Content_Type="application/yaml")
+    assert (got.status, got.headers["location"]) == (201, f"{W}/second/versions/1")
+    assert (got.json["name"], [view["name"] for view in got.json["also"]]) == ("second", ["first"])
+    again = home.ask("POST", W, text, Content_Type="application/yaml")
+    assert (again.status, again.json["is_new"], again.json["also"][0]["is_new"]) == (200, False, False)
+    shown = home.ask("GET", f"{W}/first").json
+    assert (shown["newest"]["parameters"], len(shown["versions"])) == ({"a": "string"}, 1)
+    views = home.client.publish_yaml_all(text.decode().replace("log 1", "log 3"))
+    assert [(view.name, view.version, view.is_new) for view in views] == [("first", 2, True), ("second", 1, False)]
+    views = home.client.publish_all([{"name": "third", "steps": ["log 1"]}, {"name": "fourth", "steps": ["log 1"]}])
+    assert [(view.name, view.version) for view in views] == [("third", 1), ("fourth", 1)]
+
+
+def test_nothing_is_published_if_one_of_several_is_wrong(home: House) -> None:
+    text = b"name: good\nsteps: [log 1]\n---\nname: bad\nsteps:\n- log ${nope}\n---\nsteps: [log 2]\n"
+    got = home.ask("POST", f"{W}?file=two.yaml", text, Content_Type="application/yaml")
+    assert got.status == 422
+    places = [(p["code"], p["file"], p["line"], p["column"]) for p in got.json["error"]["problems"]]
+    assert places == [("HF0121", "two.yaml", 6, 9), ("HF0109", "two.yaml", 8, 1)]
+    assert home.ask("GET", f"{W}/good").status == 404
+    good = {"name": "good", "steps": ["log 1"]}
+    got = home.ask("POST", W, {"definitions": [good, {"name": "bad", "steps": ["log ${nope}"]}]})
+    (problem,) = got.json["error"]["problems"]
+    assert (problem["file"], problem["path"]) == ("definitions[1]", "$.steps[0]")
+    for body in (
+        {},
+        {"definition": good, "definitions": [good]},
+        {"definitions": [good, {**good, "name": "y"}], "name": "x"},
+    ):
+        assert home.ask("POST", W, body).json["error"]["code"] == "HF0201"
+    named = home.ask("POST", f"{W}?name=x", b"name: a\nsteps: [log 1]\n---\nname: b\nsteps: [log 1]\n",
+                     Content_Type="application/yaml")  # fmt: skip
+    assert (named.status, named.json["error"]["code"]) == (422, "HF0201")
+    assert home.ask("GET", f"{W}/good").status == 404
+
+
 def test_publishing_counts_versions_and_knows_what_it_has(home: House) -> None:
     yaml = b"name: counted\nsteps:\n  - test.echo value=1\n"
     first = home.ask("POST", W, yaml, Content_Type="application/yaml")

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 import yaml
 
-from holdfast.language import PROBLEMS, compile_definition
+from holdfast.language import PROBLEMS, compile_definition, load_all
 from holdfast.language.reference import reference
-from holdfast.language.schema import json_schema
+from holdfast.language.schema import json_schema, schema_of
 from holdfast.language.steps import COMMON_KEYS, STEP_TYPES, WORKFLOW_KEYS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "steps.md"
@@ -46,7 +46,7 @@ def test_every_example_of_the_table_compiles(kind: Any) -> None:
 def valid(schema: Any, value: Any, root: dict[str, Any]) -> bool:
     """The part of JSON Schema that ours uses."""
     if "$ref" in schema:
-        return valid(root["definitions"][schema["$ref"].rpartition("/")[2]], value, root)
+        return valid(root["$defs"][schema["$ref"].rpartition("/")[2]], value, root)
     kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict,
              "null": type(None)}  # fmt: skip
     names = schema.get("type", list(kinds))
@@ -54,6 +54,7 @@ def valid(schema: Any, value: Any, root: dict[str, Any]) -> bool:
     checks = [
         any(isinstance(value, kinds[n]) and (n == "boolean" or not isinstance(value, bool)) for n in names),  # type: ignore[arg-type]
         "enum" not in schema or any(value is x or (type(value) is type(x) and value == x) for x in schema["enum"]),
+        "const" not in schema or (type(value) is type(schema["const"]) and value == schema["const"]),
         "anyOf" not in schema or any(valid(x, value, root) for x in schema["anyOf"]),
         all(valid(x, value, root) for x in schema.get("allOf", ())),
         "not" not in schema or not valid(schema["not"], value, root),
@@ -91,6 +92,8 @@ GOOD: list[Any] = [
     {"steps": [{"let": "x = 1", "condition": {"target": "${input.x}", "greaterThan": 3, "not": {"equals": 9}}}]},
     {"steps": [{"type": "let", "variable": {"name": "x", "type": "map"}, "value": {"a": 1}}, {"no-op": None}]},
     {"steps": [{"set-workflow-variable": "x = 1"}, {"waitSignal": "go"}, {"return": {"a": 1}}]},
+    {"id": "x", "type": "workflow", "steps": ["no-op"]},
+    {"brooklyn.initializers": [{"type": "workflow-effector", "name": "x", "steps": ["no-op"]}]},
 ]  # fmt: skip
 BAD: list[Any] = [
     {}, {"steps": []}, {"steps": [3]}, {"steps": ["x"], "stpes": 1}, {"steps": [{"id": "a"}]},
@@ -99,6 +102,9 @@ BAD: list[Any] = [
     {"steps": [{"step": "no-op", "id": "end"}]}, {"steps": [{"parallel": []}]}, {"inputs": {"a": "strin"},
     "steps": ["no-op"]},
     {"steps": [{"log": "x", "level": "loud"}]},
+    {"type": "workflow-effector", "steps": ["no-op"]}, {"brooklyn.initializers": []},
+    {"brooklyn.initializers": [{"type": "workflow-sensor", "name": "x", "steps": ["no-op"]}]},
+    {"brooklyn.initializers": [{"name": "x", "steps": ["no-op"]}]},
     {"steps": [{"step": "no-op", "condition": {"target": "${x}", "equls": 1}}]},
 ]  # fmt: skip
 
@@ -113,3 +119,49 @@ def test_the_schema_accepts_what_compiles_and_refuses_what_does_not() -> None:
         with pytest.raises(Exception, match="error"):
             compile_definition(definition)
         assert not valid(schema, definition, schema), definition
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_schema_accepts_every_example_and_refuses_it_with_an_unknown_key(path: Path) -> None:
+    schema = json_schema()
+    for document in load_all(path.read_text(), path.name):
+        data = document.root.plain()
+        assert valid(schema, data, schema)
+        if isinstance(data, dict):
+            assert not valid(schema, {**data, "no-such-key": 1}, schema)
+            steps = data.get("steps", [])
+            assert not valid(schema, {**data, "steps": [*steps, {"step": "no-op", "no-such-key": 1}]}, schema)
+
+
+def test_every_key_and_type_of_the_tables_is_in_the_schema() -> None:
+    definitions = json_schema()["$defs"]
+    for key in WORKFLOW_KEYS:
+        assert key.text in definitions["workflow"]["properties"][key.name]["description"]
+    properties = definitions["step-map"]["properties"]
+    for kind in STEP_TYPES.values():
+        assert properties[kind.name]["description"]
+        assert kind.name in properties["type"]["anyOf"][0]["enum"]
+        assert {key.name for key in kind.keys} <= properties.keys()
+    assert {key.name for key in COMMON_KEYS} <= properties.keys()
+
+
+@pytest.mark.parametrize(
+    ("takes", "good", "bad"),
+    [
+        ("text", ["x"], [3, [], {}]),
+        ("yes or no", [True, "yes", "off"], ["maybe", 3]),
+        ("name, or map with `name` and `type`", ["x", {"name": "x"}], [3, []]),
+        ("duration", ["5s", "${x}"], ["5", 5]),
+        ("number of attempts, or map with `a`", [3, {"a": 1}], ["x", []]),
+        ("list of steps", [["no-op"]], ["no-op", []]),
+        ("something nobody has heard of", [1, "x", [], {}, None], []),
+        ("text or something else", [1, "x"], []),
+    ],
+)
+def test_the_words_of_the_tables_say_what_a_key_takes(takes: str, good: list[Any], bad: list[Any]) -> None:
+    root = json_schema()
+    assert [value for value in good if not valid(schema_of(takes), value, root)] == []
+    assert [value for value in bad if valid(schema_of(takes), value, root)] == []

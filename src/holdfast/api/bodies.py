@@ -60,9 +60,13 @@ class StartBody(_Strict):
 
 
 class PublishBody(_Strict):
-    definition: dict[str, Any]
+    """Either `definition` or `definitions`."""
+
+    definition: dict[str, Any] | None = None
     #: instead of the name in the definition
     name: MaybeName = ""
+    #: workflows that belong together; all are checked, and published in one commit
+    definitions: Annotated[list[dict[str, Any]], Meta(max_length=1000)] = []
 
 
 class SignalBody(_Strict):
@@ -122,6 +126,8 @@ class WaitQuery(_Strict):
 class PublishQuery(_Strict):
     #: instead of the name in the definition; for bodies in YAML
     name: MaybeName = ""
+    #: what the text is called in messages, e.g. the path of the file it came from
+    file: Annotated[str, Meta(max_length=1000)] = ""
 
 
 class LoginQuery(_Strict):
@@ -159,6 +165,13 @@ class JobList(msgspec.Struct):
 
 class WorkflowList(msgspec.Struct):
     items: list[WorkflowView]
+
+
+class PublishedView(WorkflowView, frozen=True, omit_defaults=True):
+    """The workflow, or the last of several."""
+
+    #: those that were published before it, in that order
+    also: list[WorkflowView] = msgspec.field(default_factory=list)
 
 
 class WorkflowVersions(msgspec.Struct):

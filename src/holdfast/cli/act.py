@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.errors import BadUsage
 
 from .connect import reach_options, reading, writing
-from .inputs import load_source, typed
+from .inputs import load_sources, typed
 from .options import id_argument, output_option
 from .recap import emit
 from .refusals import dumps, show_problems
@@ -140,19 +140,20 @@ def cancel_command(
 @output_option(("text", "json"), "text")
 @reach_options
 def publish_command(files: tuple[str, ...], name: str, output: str, server: str, token: str, store: str) -> None:
-    """Publish workflows. All files are checked before the first is published.
+    """Publish workflows: all of all files in one commit, or none if there is an error in one.
 
-    A definition that is already the newest version of its name gets no new one.
+    A file may hold several, separated by lines with `---`; each then needs a name. A definition that is already the
+    newest version of its name gets no new one.
     """
     if name and len(files) > 1:
         raise BadUsage("--name goes with one file")
-    sources = [load_source(file, name) for file in files]
+    sources = load_sources(files, name)
     for source in sources:
         if source.warnings:
             show_problems(source.warnings)
     settings = Settings({"server": server, "token": token, "store": store})
     with writing(settings) as verbs:
-        views = [verbs.publish(source.definition) for source in sources]
+        views = verbs.publish_all([source.definition for source in sources])
     if output == "json":
         click.echo(dumps([msgspec.to_builtins(msgspec.structs.replace(view, definition=None)) for view in views]))
         return

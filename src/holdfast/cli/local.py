@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.errors import BadUsage, Refused, ServerUnreachable
@@ -120,6 +120,9 @@ class LocalVerbs:
 
     def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
         return self.service.publish(self.actor, definition, name)
+
+    def publish_all(self, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]:
+        return self.service.publish_all(self.actor, definitions)
 
     def workflows(self, name: str = "") -> list[WorkflowView]:
         return self.service.workflows(self.actor, name)

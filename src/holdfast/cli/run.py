@@ -26,7 +26,7 @@ from holdfast.core.views import ExecutionView
 from . import serverfile
 from .connect import reach_options
 from .feed import LOOK, Follower
-from .inputs import collect, is_file, load_source, modules_of, published
+from .inputs import collect, is_file, load_source, modules_of, published, split_name
 from .options import complete_files, complete_ids, output_option
 from .progress import Progress
 from .recap import emit, exit_status, recap
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option("-i", "--input", "inputs", multiple=True, metavar="K=V", help="An input; `K:=JSON` for JSON. Repeatable.")
 @click.option("--input-file", default="", metavar="FILE", help="Inputs from a YAML or JSON file; `-` for stdin.")
 @click.option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Python module or file with blocks.")
-@click.option("--name", default="", help="Call the workflow so, whatever the file says.")
+@click.option("--name", default="", help="Which workflow of a file that holds several; the only one is called so.")
 @click.option("--key", default="", help="Idempotency key: the same key starts it once.")
 @click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="Put a label on the execution.")
 @click.option("--timeout", type=float, default=None, metavar="S", help="Stop waiting after S seconds; it goes on.")
@@ -83,11 +83,13 @@ def run_command(
     \b
       holdfast run hello.yaml --input name=Ada
       holdfast run upgrade.yaml -i 'hosts:=["a","b"]' -o json
+      holdfast run upgrade.yaml#check        # one of several in a file; otherwise the last
+
     """
     if bool(file) == bool(resume):
         raise BadUsage("give a workflow file, the name of a published workflow, or --continue ID")
     from_file = bool(file) and is_file(file)
-    path = Path(file) if from_file and file != "-" else None
+    path = Path(split_name(file)[0]) if from_file and file != "-" else None
     flags = {"server": server, "token": token, "store": store, "modules": modules}
     settings = Settings(flags, start=path.parent if path else None)
     source = load_source(file, name) if from_file else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -195,11 +195,23 @@ class Client:
     def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
         return self._post("/workflows", {"definition": definition, "name": name}, WorkflowView)
 
-    def publish_yaml(self, text: str, name: str = "") -> WorkflowView:
-        """The text of a file; problems come back with their lines."""
-        path = f"{V1}/workflows" + (f"?{urlencode({'name': name})}" if name else "")
+    def publish_all(self, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]:
+        """All are checked, with each other, and published in one commit."""
+        return _in_order(self._post("/workflows", {"definitions": list(definitions)}, dict[str, Any]))
+
+    def publish_yaml(self, text: str, name: str = "", file: str = "") -> WorkflowView:
+        """The text of a file, of which the last workflow is answered; problems come back with their lines."""
+        return _decode(self._yaml(text, name, file), WorkflowView)
+
+    def publish_yaml_all(self, text: str, file: str = "") -> list[WorkflowView]:
+        """The text of a file with any number of workflows."""
+        return _in_order(_decode(self._yaml(text, "", file), dict[str, Any]))
+
+    def _yaml(self, text: str, name: str, file: str) -> bytes:
+        query = urlencode({key: value for key, value in (("name", name), ("file", file)) if value})
+        path = f"{V1}/workflows" + (f"?{query}" if query else "")
         _, data = self._line.ask("POST", path, text.encode(), {"Content-Type": "application/yaml"})
-        return _decode(data, WorkflowView)
+        return data
 
     def workflows(self, name: str = "") -> list[WorkflowView]:
         if not name:
@@ -310,3 +322,8 @@ def _decode(data: Any, type: type[T]) -> T:
         return msgspec.json.decode(data, type=type)
     except msgspec.MsgspecError as error:
         raise Refused(f"the server's answer cannot be read ({error}); are client and server of one version?") from None
+
+
+def _in_order(answer: dict[str, Any]) -> list[WorkflowView]:
+    """Workflows that were published together: the answer is the last of them, with the others in it."""
+    return msgspec.convert([*answer.pop("also", ()), answer], list[WorkflowView])

@@ -6,7 +6,7 @@ the actor in front.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.views import (
@@ -59,6 +59,8 @@ class Verbs(Protocol):
     def cancel(self, id: str, reason: str = "") -> ExecutionView: ...
 
     def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView: ...
+
+    def publish_all(self, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]: ...
 
     def workflows(self, name: str = "") -> list[WorkflowView]: ...
 

@@ -122,6 +122,11 @@ class WorkflowView(msgspec.Struct, frozen=True, omit_defaults=True):
     definition: Any = None
     #: False when the newest version already was this definition
     is_new: bool = True
+    description: str = ""
+    #: template of the short form, where it is used as a step
+    shorthand: str = ""
+    #: what it declares to take, by name; only together with the definition
+    parameters: dict[str, Any] | None = None
 
 
 class BlockView(msgspec.Struct, frozen=True):

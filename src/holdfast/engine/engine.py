@@ -44,7 +44,7 @@ from .dispatch import Dispatch, Session
 from .driver import Driver
 from .exchanges import Exchanges
 from .inbox import Inbox
-from .items import Ask, Item, Publish, Put, Reply, spill
+from .items import Ask, Item, Publish, PublishAll, Put, Reply, silent, spill
 from .rounds import Rounds
 from .watchers import Watcher, Watchers
 from .wishes import LOST
@@ -209,6 +209,13 @@ class Engine:
         self._admit()
         digest = blake2b(data, digest_size=16).digest()
         self._enqueue(Publish(tenant, name, digest, data, actor, reply))
+
+    def publish_all(self, tenant: str, definitions: Iterable[tuple[str, bytes]], actor: str, reply: Reply) -> None:
+        """Names and definitions that belong together, in one commit. Answers a list of (version, is it new)."""
+        self._admit()
+        items = [Publish(tenant, name, blake2b(data, digest_size=16).digest(), data, actor, silent)
+                 for name, data in definitions]  # fmt: skip
+        self._enqueue(PublishAll(items, reply))
 
     def put_tokens(self, tokens: list[TokenRow], reply: Reply) -> None:
         self._admit()

@@ -142,4 +142,15 @@ class Publish:
         self.reply = reply
 
 
-Item = Ask | Put | Publish
+class PublishAll:
+    """Definitions that belong together: all in one commit, or none. Answers with a list."""
+
+    __slots__ = ("items", "reply")
+    size = 0
+
+    def __init__(self, items: list[Publish], reply: Reply) -> None:
+        self.items = items
+        self.reply = reply
+
+
+Item = Ask | Put | Publish | PublishAll

@@ -7,7 +7,7 @@ rows only. Every verb takes the actor: the tenant it may see comes from there an
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -40,7 +40,15 @@ from holdfast.core.views import (
     WorkflowView,
     log_view,
 )
-from holdfast.language import canonical, compile_definition, program_from_bytes
+from holdfast.language import (
+    Definition,
+    canonical,
+    compile_definition,
+    define,
+    define_all,
+    program_from_bytes,
+    signature,
+)
 from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 from holdfast.store.records import Header
@@ -198,13 +206,28 @@ class Service:
 
     def publish(self, actor: Actor, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
         """A new version, unless the newest one already is this definition."""
-        data = canonical(definition)
-        program = self._compiled(data, definition)
-        _short("workflow name", name or program.name)
+        defined = define(definition)
+        return self._publish(actor, [defined], name)[0]
+
+    def publish_all(self, actor: Actor, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]:
+        """Workflows that belong together: all are checked, and published in one commit."""
+        return self._publish(actor, define_all(definitions))
+
+    def _publish(self, actor: Actor, defined: Sequence[Definition], name: str = "") -> list[WorkflowView]:
+        names = [name or each.program.name for each in defined]
+        for called in names:
+            _short("workflow name", called)
         future, reply = future_reply()
-        self.engine.publish(actor.tenant, name or program.name, data, actor.name, reply)
-        version, is_new = _committed(future)
-        return msgspec.structs.replace(self.workflow(actor, name or program.name, version), is_new=is_new)
+        data = [(called, canonical(each.data)) for called, each in zip(names, defined, strict=True)]
+        self.engine.publish_all(actor.tenant, data, actor.name, reply)
+        return self.just_published(actor, names, _committed(future))
+
+    def just_published(
+        self, actor: Actor, names: Sequence[str], answers: Sequence[tuple[int, bool]]
+    ) -> list[WorkflowView]:
+        """What the engine answered to `publish_all`, as views."""
+        return [msgspec.structs.replace(self.workflow(actor, called, version), is_new=is_new)
+                for called, (version, is_new) in zip(names, answers, strict=True)]  # fmt: skip
 
     # --- executions ---------------------------------------------------------------------------------
     def resolve(self, actor: Actor, id: str) -> str:
@@ -385,9 +408,10 @@ class Service:
         """The newest version of each, or all versions of one."""
         with self.store.reading() as queries:
             rows = queries.published(actor.tenant, name)
-        if name and not rows:
-            raise UnknownWorkflow(f"no workflow {name!r} is published; `holdfast publish FILE` publishes one")
-        return [WorkflowView(r.name, r.version, r.definition.hex(), r.published_at, r.published_by) for r in rows]
+            if name and not rows:
+                raise UnknownWorkflow(f"no workflow {name!r} is published; `holdfast publish FILE` publishes one")
+            views = [WorkflowView(r.name, r.version, r.definition.hex(), r.published_at, r.published_by) for r in rows]
+            return views if name else [msgspec.structs.replace(v, **_called(queries, v)) for v in views]
 
     def workflow(self, actor: Actor, name: str, version: int = 0) -> WorkflowView:
         views = self.workflows(actor, name)
@@ -396,7 +420,8 @@ class Service:
             raise UnknownWorkflow(f"workflow {name!r} has no version {version}; the newest is {views[0].version}")
         with self.store.reading() as queries:
             data = queries.definition(bytes.fromhex(view.digest))
-        return msgspec.structs.replace(view, definition=msgspec.json.decode(data) if data else None)
+        definition = msgspec.json.decode(data) if data else None
+        return msgspec.structs.replace(view, definition=definition, **signature(definition)._asdict())
 
     def blocks(self) -> list[BlockView]:
         now = self.store.now()
@@ -472,3 +497,10 @@ def _storable(what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidRequest(f"the {what} is not valid Unicode text") from None
+
+
+def _called(queries: Queries, view: WorkflowView) -> dict[str, str]:
+    """What a list says of each workflow."""
+    data = queries.definition(bytes.fromhex(view.digest))
+    called = signature(msgspec.json.decode(data) if data else None)
+    return {"description": called.description, "shorthand": called.shorthand}

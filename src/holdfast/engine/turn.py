@@ -39,7 +39,7 @@ from holdfast.transport.messages import CancelNotice, Parcel
 
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
-from .items import Ask, Item, KeepLogs, Publish, ResendJob
+from .items import Ask, Item, KeepLogs, Publish, PublishAll, ResendJob
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Turn:
                         continue
                     start = item.request if type(item.request) is StartExecution else None
                     need = self._start(index, item, start) if start else self._ask(index, item)
-                elif isinstance(item, Publish):
+                elif isinstance(item, (Publish, PublishAll)):
                     need = self._publish(index, item)
                 else:
                     self.batch.merge(item.batch)
@@ -294,15 +294,22 @@ class Turn:
                 if type(event) is e.CancelRequested:
                     self.stopped.append(cached.state)
 
-    def _publish(self, index: int, item: Publish) -> tuple[Key, ...]:
+    def _publish(self, index: int, item: Publish | PublishAll) -> tuple[Key, ...]:
+        items = item.items if isinstance(item, PublishAll) else [item]
+        keys = {WorkflowKey(each.tenant, each.name): (each.tenant, each.name) for each in items}
+        need = tuple(key for key, name in keys.items() if name not in self.publishing and key not in self.reads.rows)
+        if not need:
+            answers = [self._version(each) for each in items]
+            self.results[index] = (answers if isinstance(item, PublishAll) else answers[0], None)
+        return need
+
+    def _version(self, item: Publish) -> tuple[int, bool]:
+        """Of this definition, and whether it is new."""
         row = self.publishing.get((item.tenant, item.name))
         key = WorkflowKey(item.tenant, item.name)
-        if row is None and key not in self.reads.rows:
-            return (key,)
         newest: Published | None = Published(row.version, row.definition) if row else self.reads.rows[key]
         if newest is not None and newest.definition == item.digest:
-            self.results[index] = ((newest.version, False), None)
-            return ()
+            return newest.version, False
         version = newest.version + 1 if newest else 1
         row = PublishedRow(item.tenant, item.name, version, item.digest, self.now, item.actor)
         self.publishing[item.tenant, item.name] = row
@@ -310,8 +317,7 @@ class Turn:
         self.reads.rows[key] = Published(version, item.digest)
         self.batch.definitions.append((item.digest, item.data))
         self.batch.published.append(row)
-        self.results[index] = ((version, True), None)
-        return ()
+        return version, True
 
     # --- claims ---------------------------------------------------------------------------------------
     def _claim_new(self) -> tuple[Key, ...]:

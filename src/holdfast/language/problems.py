@@ -34,7 +34,8 @@ PROBLEMS: dict[str, Explanation] = {
     "HF0101": Explanation(
         "not valid YAML",
         "The file cannot be read as YAML. The most frequent reason is an unquoted `: ` inside a value: "
-        "put the whole value in quotes. Indentation is made of spaces, never of tabs.",
+        "put the whole value in quotes. Indentation is made of spaces, never of tabs. A step that has keys "
+        "beside its text writes the text as `step: …`.",
     ),
     "HF0102": Explanation(
         "unknown key",
@@ -58,7 +59,8 @@ PROBLEMS: dict[str, Explanation] = {
     ),
     "HF0106": Explanation(
         "document too large",
-        "A definition may have 1 MB of text and 50,000 values. Keep data in files or inputs, not in the workflow.",
+        "A file may have 1 MB of text, 50,000 values and 1,000 documents. Keep data in files or inputs, not in the "
+        "workflow.",
     ),
     "HF0107": Explanation(
         "nested too deeply",
@@ -84,7 +86,8 @@ PROBLEMS: dict[str, Explanation] = {
     ),
     "HF0112": Explanation(
         "duplicate id",
-        "An id is unique in the whole workflow, branches included.",
+        "An id is unique in the whole workflow, branches included; a name is unique among workflows that are published "
+        "together.",
     ),
     "HF0113": Explanation(
         "name not allowed",
@@ -105,12 +108,17 @@ PROBLEMS: dict[str, Explanation] = {
         "The value is outside of what this key allows.",
     ),
     "HF0117": Explanation(
-        "not one workflow",
-        "A file holds one workflow: a map with `steps`, or only the list of steps.",
+        "not a workflow",
+        "A workflow is a map with `steps`, or only the list of steps. A file may hold several, separated by lines "
+        "with `---`; where one is asked for, it has to be one.",
     ),
     "HF0118": Explanation(
         "value cannot be stored",
         "Control characters, infinite numbers and integers beyond 64 bits cannot be stored and read back alike.",
+    ),
+    "HF0119": Explanation(
+        "not UTF-8",
+        "Workflow files are text in UTF-8. Most editors can save a file with another encoding as UTF-8.",
     ),
     # --- expressions ---------------------------------------------------------------------------------
     "HF0120": Explanation(
@@ -182,6 +190,11 @@ PROBLEMS: dict[str, Explanation] = {
     "HF0135": Explanation(
         "step has not run yet",
         "The step comes later; its output is absent when this step runs.",
+    ),
+    "HF0136": Explanation(
+        "text that looks like a boolean",
+        "Only `true` and `false` are booleans. `yes`, `no`, `on` and `off` are texts, also without quotes; keys of the "
+        "language that ask for yes or no take them, but data is passed on as it is.",
     ),
     # --- blocks --------------------------------------------------------------------------------------
     "HF0140": Explanation(
