@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .conditions import TESTS, WHEN
+from .conditions import TESTS, TURNS
+from .predicates import WHEN
 from .steps import (
     BLOCK_FORMS,
     BRANCH_KEYS,
@@ -181,7 +182,9 @@ def _tests() -> dict[str, Any]:
         "any": {"type": "array", "items": test, "minItems": 1},
         "all": {"type": "array", "items": test, "minItems": 1},
         "in-range": {"type": "array", "minItems": 2, "maxItems": 2},
+        **dict.fromkeys(("check", "assert", "filter", "error-cause"), test),
     }
-    shapes = dict.fromkeys(TESTS, _ANY) | shapes
+    shapes = dict.fromkeys((*TURNS, *TESTS), _ANY) | shapes
+    turns = tuple(Key(name, "what is tested", text) for name, text in TURNS.items())
     keys = tuple(Key(name, "test", text) for name, text in TESTS.items())
-    return _object((Key("target", "expression", "what is tested"), *keys), {"target": _ANY, **shapes}, "Tests")
+    return _object((*turns, *keys), shapes, "Tests")
