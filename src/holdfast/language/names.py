@@ -185,10 +185,11 @@ class Names:
         return replace(self, local=names)
 
     # --- texts to values ---------------------------------------------------------------------------
-    def template(self, excerpt: Excerpt, lenient: bool = False) -> Value:
+    def template(self, excerpt: Excerpt, lenient: bool = False, keep_absent: bool = False) -> Value:
+        """With `keep_absent`, names may be unknown as where it is lenient, but what is absent is not made null."""
         if "${" not in excerpt.text:
             return Value(excerpt.text)
-        return self._value(excerpt, parse_template, lenient)
+        return self._value(excerpt, parse_template, lenient, keep_absent)
 
     def words(self, excerpt: Excerpt) -> Value:
         if is_quoted(excerpt.text) and "${" in excerpt.text:
@@ -202,20 +203,20 @@ class Names:
         """The text of a condition: an expression as such, in which `${…}` may be an operand."""
         return self._value(excerpt, lambda text, dashed: parse(text, dashed, words=True), lenient)
 
-    def shape(self, node: Node, lenient: bool = False) -> Value:
+    def shape(self, node: Node, lenient: bool = False, keep_absent: bool = False) -> Value:
         """Any data of the document, with `${…}` in its texts. A reference to a long value stays one."""
         value = node.value
         if isinstance(value, str):
-            return self.template(Excerpt(value, node), lenient)
+            return self.template(Excerpt(value, node), lenient, keep_absent)
         if isinstance(value, list):
-            items = [self.shape(item, lenient) for item in value]
+            items = [self.shape(item, lenient, keep_absent) for item in value]
             if all(item.fn is None for item in items):
                 return Value([item.constant for item in items])
             gets = [item.get for item in items]
             trees = tuple(tree for item in items for tree in item.trees)
             return Value(None, lambda scope: weigh(scope, [get(scope) for get in gets], None), trees=trees)
         if isinstance(value, dict):
-            pairs = {key: self.shape(item, lenient) for key, item in value.items()}
+            pairs = {key: self.shape(item, lenient, keep_absent) for key, item in value.items()}
             if all(item.fn is None for item in pairs.values()):
                 return Value({key: item.constant for key, item in pairs.items()})
             each = [(key, item.get) for key, item in pairs.items()]
@@ -226,7 +227,9 @@ class Names:
             return made
         return Value(value)
 
-    def _value(self, excerpt: Excerpt, read: Callable[[str, frozenset[str]], Expr], lenient: bool) -> Value:
+    def _value(
+        self, excerpt: Excerpt, read: Callable[[str, frozenset[str]], Expr], lenient: bool, keep_absent: bool = False
+    ) -> Value:
         try:
             tree = read(excerpt.text, self.shared.dashed)
         except ExpressionSyntax as error:
@@ -235,7 +238,7 @@ class Names:
         if isinstance(tree, Literal):
             return Value(tree.value)
         self.check(tree, excerpt, lenient)
-        return Value(None, compile_expression(tree, lenient), excerpt.text, (tree,))
+        return Value(None, compile_expression(tree, lenient and not keep_absent), excerpt.text, (tree,))
 
     # --- names -------------------------------------------------------------------------------------
     def check(self, node: Expr, at: Excerpt, optional: bool) -> None:

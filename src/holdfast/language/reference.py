@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conditions import TESTS
+from .conditions import TESTS, TURNS
 from .functions import FUNCTIONS
 from .problems import PROBLEMS
 from .steps import (
@@ -132,6 +132,10 @@ def reference() -> str:
         "counts as null. Without a test, the target must be there.", "",
         "| Test | Meaning |", "|---|---|",
         *(f"| `{name}` | {_cell(text)} |" for name, text in TESTS.items()), "",
+        "These say what is tested, beside `target` or instead of it; other tests in the map are then about that. Each "
+        "may also hold its tests itself: `key: {name: a, equals: 1}`.", "",
+        "| Key | Meaning |", "|---|---|",
+        *(f"| `{name}` | {_cell(text)} |" for name, text in TURNS.items()), "",
     ]  # fmt: skip
     out += [
         "## Durations", "",
