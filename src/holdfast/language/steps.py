@@ -385,6 +385,9 @@ STEP_TYPES: dict[str, StepType] = {
     )
 }
 
+#: a step that is a registered type
+USE = StepType("use", "Runs a registered step type.", "${pairs...}", output="its output")
+
 #: short forms of blocks that come with Holdfast, and keys that their results are known to have
 BLOCK_FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "shell": ("${command...}", ("stdout", "stderr", "exit_code")),
@@ -484,6 +487,8 @@ VARIABLE_KEYS: tuple[Key, ...] = (
     Key("name", "name", "the variable"),
     Key("type", "type", "what the value is read as"),
 )
+
+SENSOR_KEYS: tuple[Key, ...] = (*VARIABLE_KEYS, Key("entity", "entity id", "where it is"))
 
 BRANCH_KEYS: tuple[Key, ...] = (
     Key("id", "name", "the branch's key in the output"),

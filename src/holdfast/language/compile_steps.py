@@ -1,0 +1,884 @@
+"""Steps, one by one: what every step has, and then one method per step type.
+
+Each of these fills in the step and says what is known of its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from holdfast.core.lanes import FINALLY, HANDLER
+from holdfast.core.model import Retry
+
+from .compiled import Again, Owner, Repeat, Step
+from .conditions import compile_condition, compile_test
+from .definition import NESTING, RETRIED, take_keys
+from .evaluate import Scope
+from .limits import Backoff, Limit, parse_backoff, parse_concurrency, parse_limit
+from .load import Unstorable, scalar
+from .names import Excerpt, Names, Previous, Shared, Value, constant
+from .nodes import Node, Report
+from .parts import check_retention, excerpt_of, literal_map, micros, plain_of, readable, span, text_of, yes_of
+from .places import Place
+from .problems import did_you_mean
+from .short import Body, Draft
+from .steps import BLOCK_FORMS, LEVELS, LOCK_KEYS, REPEAT_KEYS, RETRY_KEYS, STEP_TYPES
+from .transforms import parse_transforms
+from .values import Mismatch, coerce
+
+OPEN = Previous(is_open=True)
+_PLACES = ("start", "end", "exit", "default")
+_WAYPOINTS = {"reset": 0, "from here": 1, "from here only": 2}
+
+
+class StepCompiler:
+    report: Report
+    shared: Shared
+    main_owner: Owner
+
+    def __init__(self) -> None:
+        self.drafts: list[Draft] = []
+        self.steps: list[Step] = []
+        self.bodies: dict[tuple[int, int], tuple[Step, ...]] = {}
+        self.specs: dict[tuple[Any, ...], int] = {}
+        #: steps whose body is written in one line with them
+        self.inline: set[int] = set()
+        self.all_idempotent = False
+        #: something in the workflow goes back, so passages are counted
+        self.revisits = False
+        #: name of a type → index of the step that stands for it
+        self.unit_uses: dict[str, int] = {}
+
+    # --- bodies ------------------------------------------------------------------------------------
+    def body(self, scope: int, number: int, body: Body, previous: Previous) -> Previous:
+        steps = []
+        is_handler = body.is_handler
+        for draft in body.steps:
+            previous = self.step(draft, previous, is_handler)
+            steps.append(self.steps[draft.index])
+        self.bodies[scope, number] = tuple(steps)
+        if body.is_inline and number >= 0:
+            self.inline.add(scope)
+        return previous
+
+    def step(self, draft: Draft, previous: Previous, is_handler: bool) -> Previous:
+        report, step, common = self.report, self.steps[draft.index], draft.common
+        step.id = draft.id
+        step.path = draft.node.path
+        name = text_of(report, common.get("name"), "name", "", 500)
+        step.label = draft.id or name or _cut(draft.short or draft.block or draft.uses or draft.kind.name)
+        if draft.node.document.text:
+            step.node = draft.node
+        in_handler = draft.body is not None and draft.body.in_handler
+        names = Names(self.shared, draft.lane, draft.index, previous=previous, in_handler=in_handler)
+        inner = self._inputs(draft, step, names)
+        is_per_target = draft.kind.name in NESTING and ("target" in draft.args or draft.kind.name == "foreach")
+        if "condition" in common and not is_per_target:
+            subject = (lambda scope: scope.error()) if is_handler else self._case_subject(draft)
+            step.condition = compile_condition(common["condition"], inner, subject)
+        literal_map(report, common.get("metadata"), "metadata")
+        after = getattr(self, f"_{draft.kind.name.replace('-', '_')}")(draft, step, inner, previous)
+        assert isinstance(after, Previous)
+        self._around(draft, step, inner)
+        if "output" in common and step.owner is None:
+            final = replace(inner, index=draft.index + 1, previous=after)
+            step.output = final.shape(common["output"])
+            after = _known(step.output, step.label)
+        if (step.condition is not None or draft.handlers is not None) and after is not previous:
+            is_open = True
+            after = Previous(after.keys | previous.keys, is_open, after.step or previous.step)
+        return after
+
+    def _case_subject(self, draft: Draft) -> Callable[[Scope], Any] | None:
+        """In a case, what the switch is about."""
+        return self._subjects.get(id(draft.body))
+
+    _subjects: dict[int, Callable[[Scope], Any]] = {}
+
+    def _around(self, draft: Draft, step: Step, names: Names) -> None:
+        """What every step may have around its own work."""
+        report, common, kind = self.report, draft.common, draft.kind.name
+        if "next" in common:
+            step.next = self._goal(common["next"], draft, names)
+        if draft.handlers is not None:
+            if step.owner is not None:
+                step.owner.on_error = True
+            else:
+                step.on_error = True
+            self.body(draft.index, HANDLER, draft.handlers, OPEN)
+        if draft.cleanup is not None:
+            if step.owner is not None:
+                step.owner.cleanup = True
+            else:
+                step.cleanup = True
+            self.body(draft.index, FINALLY, draft.cleanup, OPEN)
+        if "timeout" in common and step.spec < 0 and kind != "retry":
+            if step.owner is not None:
+                step.owner.timeout = span(names, common["timeout"])
+            else:
+                step.timeout = span(names, common["timeout"])
+        if "delay" in common:
+            step.delay = span(names, common["delay"])
+        if "assert" in common:
+            step.asserts = self._asserts(common["assert"], names)
+        if "repeat" in common:
+            step.repeat = self._repeat(common["repeat"], names)
+        if "continue-on-error" in common:
+            step.continues = yes_of(report, common["continue-on-error"], "continue-on-error")
+        if "replayable" in common and step.owner is None and kind != "settings":
+            self._waypoint(step, common["replayable"])
+        if "idempotent" in common and step.spec < 0 and step.owner is None:
+            if common["idempotent"].value != "default":
+                step.is_idempotent = yes_of(report, common["idempotent"], "idempotent", True)
+                if kind == "fail" and step.is_idempotent:
+                    report.add(common["idempotent"], "HF0132", "`fail` is never entered again by itself", warning=True)
+        if "retry" in common and step.spec < 0 and kind in RETRIED:
+            self._retried(draft, step)
+        step.is_counted = step.spec >= 0 and (self.revisits or step.repeat is not None)
+
+    # --- parts that many have ------------------------------------------------------------------------
+    def span(self, node: Node, names: Names) -> Value:
+        return span(names, node)
+
+    def lock(self, owner: Owner, node: Node | None, names: Names) -> None:
+        if node is None:
+            return
+        if isinstance(node.value, dict):
+            keys = take_keys(self.report, node, LOCK_KEYS, "`lock`", "not a key of `lock`")
+            if "name" not in keys:
+                self.report.add(node, "HF0109", "the lock has no `name`")
+                return
+            if "entity" in keys:
+                owner.lock_entity = names.shape(keys["entity"])
+            if "timeout" in keys:
+                owner.lock_timeout = micros(self.report, keys["timeout"])
+            node = keys["name"]
+        if not isinstance(node.value, str) or not node.value.strip():
+            self.report.add(node, "HF0108", f"a lock has a name, not {node.kind}")
+            return
+        owner.lock = names.shape(node)
+
+    def replayable(self, owner: Owner, node: Node | None, step: Step | None) -> None:
+        """Words of a workflow; on a nested one also those of a step, which mean the workflow around."""
+        if node is None:
+            return
+        words = _words(node.value)
+        if step is not None and words in _WAYPOINTS:
+            step.waypoint = _WAYPOINTS[words]
+            return
+        if words in ("enabled", "yes", "true", "automatically", "automatically from start", "from start",
+                     "from start automatically"):  # fmt: skip
+            owner.from_start = "from start" in words
+            owner.automatically = "automatically" in words
+        elif words in ("disabled", "no", "false"):
+            owner.is_replayable = False
+            owner.is_final = True
+        else:
+            help = "`from start`, `automatically`, `enabled` or `disabled`"
+            if words in _WAYPOINTS:
+                help = f"`{words}` belongs on a step; {help}"
+            self.report.add(node, "HF0116", f"`{node.value}` does not say how a workflow can be replayed", help=help)
+
+    def _waypoint(self, step: Step, given: Node | Excerpt) -> None:
+        words = _words(plain_of(given))
+        if words in _WAYPOINTS:
+            step.waypoint = _WAYPOINTS[words]
+            return
+        excerpt_of(given).report(
+            self.report, "HF0116", f"`{plain_of(given)}` does not say what a step means for replaying",
+            help="`from here`, `from here only` or `reset`",
+        )  # fmt: skip
+
+    def _goal(self, given: Node | Excerpt, draft: Draft, names: Names) -> Value:
+        """Where to go: a step that can be seen from here, or a place with a name."""
+        at = excerpt_of(given).unquoted()
+        if "${" in at.text:
+            return names.template(at)
+        word = at.text.strip()
+        if word.lower() not in _PLACES and not (draft.body is not None and draft.body.has(word)):
+            if word in self.shared.ids:
+                help = "it is inside of another lane or block; only steps of this one and of those around it can be"
+            else:
+                help = did_you_mean(word, (*self.shared.ids, *_PLACES))
+            at.report(self.report, "HF0123", f"there is no step `{word}` to go to from here", help=help)
+        elif word.lower() == "exit" and not names.in_handler:
+            at.report(self.report, "HF0123", "`exit` leaves an error handler, and this is none")
+        return constant(word)
+
+    def _asserts(self, node: Node, names: Names) -> tuple[tuple[Callable[[Scope], bool], str], ...]:
+        made = []
+        for item in node.value if isinstance(node.value, list) else [node]:
+            check = compile_condition(item, names)
+            if check is not None:
+                text = item.value if isinstance(item.value, str) else str(item.plain())
+                made.append((check, _cut(text)))
+        return tuple(made)
+
+    def _repeat(self, node: Node, names: Names) -> Repeat:
+        if isinstance(node.value, int) and not isinstance(node.value, bool):
+            return Repeat(self._number(node, "repeat", 1, 1_000_000, int))
+        if not isinstance(node.value, dict):
+            self.report.add(node, "HF0108", f"`repeat` is a number or a map, not {node.kind}")
+            return Repeat(1)
+        keys = take_keys(self.report, node, REPEAT_KEYS, "`repeat`", "not a key of `repeat`")
+        times = self._number(keys["times"], "times", 1, 1_000_000, int) if "times" in keys else 0
+        delay = micros(self.report, keys["delay"]) if "delay" in keys else 0
+        holds = compile_condition(keys["while"], names) if "while" in keys else None
+        enough = compile_condition(keys["until"], names) if "until" in keys else None
+        if not keys.keys() & {"times", "while", "until"}:
+            self.report.add(node, "HF0109", "`repeat` never ends", help="add `times`, `while` or `until`")
+        condition = holds
+        if enough is not None:
+            stop, go = enough, holds
+            condition = lambda scope: not stop(scope) and (go is None or go(scope))  # noqa: E731
+        return Repeat(times, delay, condition)
+
+    def _retried(self, draft: Draft, step: Step) -> None:
+        """`retry` on a step with steps inside: as if its handler were the step `retry`."""
+        node = draft.common["retry"]
+        if draft.handlers is not None:
+            self.report.add(node, "HF0115", "`retry` and `on-error` both say what to do when it fails",
+                            help="write the `retry` step in `on-error`")  # fmt: skip
+            return
+        plan = self._retry_plan(node)
+        backoff = Backoff((plan.delay,), factor=plan.factor, jitter=plan.jitter, max=plan.max_delay)
+        made = Step(len(self.steps), "retry", f"retry of {step.label}", step.path)
+        made.again = Again(limits=(Limit(plan.attempts - 1),), backoff=backoff)
+        self.steps.append(made)
+        self.bodies[draft.index, HANDLER] = (made,)
+        if step.owner is not None:
+            step.owner.on_error = True
+        else:
+            step.on_error = True
+
+    def _inputs(self, draft: Draft, step: Step, names: Names) -> Names:
+        """The step's input, in an order in which each part can be evaluated."""
+        report = self.report
+        given: dict[str, Node | Excerpt] = dict(draft.pairs)
+        node = draft.common.get("input")
+        if node is None and draft.kind.name == "invoke":
+            args = draft.args.pop("args", None)
+            node = args if isinstance(args, Node) else None
+        if node is not None:
+            if not isinstance(node.value, dict):
+                report.add(node, "HF0108", f"`input` is a map, not {node.kind}")
+            else:
+                own = {key.name for key in draft.kind.keys} if not draft.block else set()
+                for key, item in node.value.items():
+                    if key in given or (key in own and key in draft.args):
+                        report.add(node, "HF0115", f"`{key}` was already given in the short form", key=key)
+                    elif key in own:
+                        draft.args[key] = item
+                    else:
+                        given[key] = item
+        if not given:
+            return names
+        local = frozenset(given)
+        inner = names.with_local(local)
+        values: dict[str, Value] = {}
+        for key, item in given.items():
+            # An input that uses its own name means the one outside.
+            view = names.with_local(local - {key})
+            if isinstance(item, Node):
+                values[key] = view.shape(item)
+            elif item.node is not None:
+                values[key] = self._word(item, view)
+        if all(value.fn is None for value in values.values()):
+            step.fixed = {key: value.constant for key, value in values.items()}
+        step.inputs = self._ordered(values, node or draft.node)
+        step.by_name = dict(step.inputs)
+        return inner
+
+    def _word(self, excerpt: Excerpt, names: Names) -> Value:
+        """A value in the short form: quotes make text, `${…}` an expression, the rest is typed as YAML."""
+        if "${" in excerpt.text:
+            return names.template(excerpt.unquoted())
+        if excerpt.is_text:
+            return constant(excerpt.text)
+        if excerpt.unquoted() is not excerpt:
+            return constant(excerpt.unquoted().text)
+        if excerpt.text in ("", "~"):
+            return constant(excerpt.text)
+        try:
+            return constant(scalar(excerpt.text))
+        except Unstorable:
+            return constant(excerpt.text)
+
+    def _ordered(self, values: dict[str, Value], node: Node) -> tuple[tuple[str, Value], ...]:
+        done: dict[str, Value] = {}
+        waiting = {key: (value.free & values.keys()) - {key} for key, value in sorted(values.items())}
+        while waiting:
+            ready = [key for key, needs in waiting.items() if needs <= done.keys()]
+            if not ready:
+                listed = ", ".join(f"`{key}`" for key in waiting)
+                self.report.add(node, "HF0128", f"the inputs {listed} refer to each other in a circle")
+                return ()
+            for key in ready:
+                done[key] = values[key]
+                del waiting[key]
+        return tuple(done.items())
+
+    # --- variables -----------------------------------------------------------------------------------
+    def _let(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        step.place, step.type = draft.place, draft.type
+        self._paths(draft, names)
+        given = draft.args.get("value")
+        if given is None:
+            if draft.place is not None or " " not in draft.short:
+                self.report.add(draft.node, "HF0109", "`let` needs a value", help="`let x = 1`")
+            return previous
+        if draft.place is None and not self.report.errors:
+            self.report.add(draft.node, "HF0109", "`let` needs a variable", help="`let x = 1`")
+        errors = plain_of(draft.args["interpolation-errors"]) if "interpolation-errors" in draft.args else "fail"
+        if errors not in ("fail", "ignore", "blank"):
+            self._at(draft.args["interpolation-errors"]).report(
+                self.report, "HF0116", f"`{errors}` is not a way to treat absent names", help="fail, ignore or blank"
+            )
+        if isinstance(given, Excerpt):
+            value = names.words(given)
+        else:
+            value = names.shape(given, lenient=errors != "fail")
+        if step.type and value.fn is None and value.constant is not None:
+            try:
+                value = constant(coerce(step.type, value.constant))
+            except Mismatch as mismatch:
+                self._at(given).report(self.report, "HF0116", str(mismatch))
+        step.args["value"] = value
+        is_output = step.place is not None and step.place.name == "output"
+        return _known(value, step.label) if is_output else previous
+
+    def _paths(self, draft: Draft, names: Names) -> None:
+        """Variables in brackets of a place must be known."""
+        place = draft.place
+        if isinstance(place, Place):
+            for part in place.variables:
+                if not names.lane.has_variable(part.name) and part.name not in (self.shared.inputs or ()):
+                    if part.name not in names.local and not names.previous.is_open:
+                        self.report.add(draft.node, "HF0121", f"`{part.name}` is defined nowhere",
+                                        help=f"quote it if it is a key: `['{part.name}']`")  # fmt: skip
+
+    def _clear_variable(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        step.place = draft.place
+        if draft.place is None and not self.report.errors:
+            self.report.add(draft.node, "HF0109", "`clear-variable` needs a variable")
+        return previous
+
+    def _transform(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        step.place, step.type = draft.place, draft.type
+        if "value" in draft.args:
+            given = draft.args["value"]
+            step.args["value"] = self._word(given, names) if isinstance(given, Excerpt) else names.shape(given)
+        elif draft.place is None:
+            if not self.report.errors:
+                self.report.add(draft.node, "HF0109", "`transform` needs a value or a variable",
+                                help="`transform variable x | …` or `transform value ${x} | …`")  # fmt: skip
+            return previous
+        if "transform" in draft.args:
+            step.filters = tuple(parse_transforms(draft.args["transform"], names))
+        if step.place is not None:
+            return previous
+        return Previous(is_open=True, step=f"step `{step.label}`")
+
+    def _load(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        """A block reads it; its result goes into the variable."""
+        step.place, step.type = draft.place, draft.type
+        if draft.place is None or "url" not in draft.args:
+            self.report.add(draft.node, "HF0109", "`load` needs a variable and a file or URL", help="`load x = FILE`")
+            return previous
+        values = {"url": self._arg(draft, "url", names)}
+        if "charset" in draft.args:
+            values["charset"] = self._arg(draft, "charset", names)
+        step.inputs = (*values.items(), *step.inputs)
+        step.by_name = dict(step.inputs)
+        step.fixed = None
+        self._specify(draft, step, "load")
+        return previous
+
+    def _wait(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        step.place = draft.place
+        given = draft.args.get("value")
+        if given is None:
+            self.report.add(draft.node, "HF0109", "`wait` needs a value", help="`wait ${entity.sensor.x}`")
+            return previous
+        at = excerpt_of(given).unquoted()
+        step.args["value"] = names.template(at, keep_absent=True)
+        if step.args["value"].fn is None:
+            at.report(self.report, "HF0116", "a fixed value need not be waited for", help="`wait ${entity.sensor.x}`")
+        return previous if step.place is not None else Previous(is_open=True, step=f"step `{step.label}`")
+
+    # --- words ---------------------------------------------------------------------------------------
+    def _log(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        step.args["message"] = self._arg(draft, "message", names)
+        level = draft.args.get("level")
+        if isinstance(level, Node):
+            word = level.value.lower() if isinstance(level.value, str) else ""
+            if word not in LEVELS:
+                self.report.add(level, "HF0116", f"`{level.value}` is not a level", help=f"one of {', '.join(LEVELS)}")
+            step.level = LEVELS.get(word, step.level)
+        return previous
+
+    def _sleep(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        value = step.args["duration"] = self._arg(draft, "duration", names)
+        if value.fn is None and "duration" in draft.args:
+            step.duration = self._duration(self._at(draft.args["duration"]), value.constant)
+        return previous
+
+    def _fail(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        for key in ("message", "value"):
+            if key in draft.args:
+                step.args[key] = self._arg(draft, key, names)
+        if draft.flags.get("rethrow") or "rethrow" in draft.args:
+            wanted = draft.flags.get("rethrow") or yes_of(self.report, draft.args["rethrow"], "rethrow")
+            step.args["rethrow"] = constant(bool(wanted))
+            if wanted and not names.in_handler:
+                self.report.add(draft.node, "HF0115", "there is no error to throw again outside of `on-error`")
+        step.is_idempotent = False
+        return previous
+
+    def _return(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        given = draft.args.get("value")
+        if not isinstance(given, Excerpt):
+            step.args["value"] = self._arg(draft, "value", names)
+        elif given.text[:1] in ("[", "{"):
+            step.args["value"] = names.test(given, lenient=False)
+        else:
+            step.args["value"] = self._word(given, names)
+        return _known(step.args["value"], step.label)
+
+    def _no_op(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        return previous
+
+    def _label(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        if not draft.id and not self.report.errors:
+            self.report.add(draft.node, "HF0109", "`label` needs a name", help="`label again`")
+        return previous
+
+    # --- elsewhere -----------------------------------------------------------------------------------
+    def _goto(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        given = draft.args.get("next")
+        if given is None:
+            self.report.add(draft.node, "HF0109", "`goto` needs a place to go to", help="`goto STEP`")
+            return previous
+        step.args["next"] = self._goal(given, draft, names)
+        return previous
+
+    def _if(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        target = draft.args.get("target")
+        equals = draft.args.get("equals")
+        if target is None:
+            self.report.add(draft.node, "HF0109", "`if` needs something to test", help="`if ${x} == 1 then …`")
+        elif equals is not None:
+            left = self._word(target, names) if isinstance(target, Excerpt) else names.shape(target)
+            wanted = self._word(equals, names) if isinstance(equals, Excerpt) else names.shape(equals)
+            step.each = _equal(left, wanted)
+        else:
+            node = target if isinstance(target, Node) else _as_node(target)
+            if isinstance(node.value, str) and "${" not in node.value and node.value.lower() not in ("true", "false"):
+                excerpt_of(target).report(self.report, "HF0127", "a plain word is always true",
+                                          help=f"write `${{{node.value}}}`")  # fmt: skip
+            step.each = compile_condition(node, names) or _always
+        if not draft.bodies:
+            self.report.add(draft.node, "HF0109", "`if` has no steps", help="add `then STEP` or `steps:`")
+        for number, body in enumerate(draft.bodies):
+            self.body(draft.index, number, body, previous)
+        return Previous(is_open=True, step=f"step `{step.label}`")
+
+    def _switch(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        step.bodies = len(draft.bodies)
+        if "value" in draft.args:
+            given = draft.args["value"]
+            value = self._word(given, names) if isinstance(given, Excerpt) else names.shape(given, lenient=True)
+            step.args["value"] = value
+            for body in draft.bodies:
+                self._subjects[id(body)] = value.get
+        for number, body in enumerate(draft.bodies):
+            self.body(draft.index, number, body, previous)
+            self._subjects.pop(id(body), None)
+        return Previous(is_open=True, step=f"step `{step.label}`")
+
+    def _subworkflow(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        draft.lane.variables |= {name for name, _ in step.inputs}
+        if not draft.bodies or not draft.bodies[0].steps:
+            if not self.report.errors:
+                self.report.add(draft.node, "HF0109", "there are no steps in it")
+            return previous
+        return self.body(draft.index, 0, draft.bodies[0], previous)
+
+    # --- nested workflows ----------------------------------------------------------------------------
+    def _workflow(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        if not draft.bodies:
+            return self._settings(draft, step, names, previous)
+        if "target" in draft.args:
+            step.kind = "each"
+        return self._nested(draft, step, names, previous)
+
+    def _foreach(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        if not draft.bodies:
+            self.report.add(draft.node, "HF0109", "`foreach` has no steps", help="add `do STEP` or `steps:`")
+            return previous
+        if "target" not in draft.args:
+            self.report.add(draft.node, "HF0109", "`foreach` has no target", help="`foreach x in ${list}`")
+        return self._nested(draft, step, names, previous)
+
+    def _settings(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        """`workflow replayable …`, `workflow retention …`."""
+        step.kind = "settings"
+        replayable = draft.args.get("replayable") or draft.common.get("replayable")
+        if replayable is not None:
+            self._waypoint(step, replayable)
+        given = draft.args.get("retention")
+        if given is not None:
+            at = excerpt_of(given).unquoted()
+            check_retention(self.report, at)
+            step.retention = names.template(at)
+        if replayable is None and given is None:
+            self.report.add(draft.node, "HF0109", "the nested workflow has no `steps`")
+        return previous
+
+    def _nested(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        report, args = self.report, draft.args
+        owner = step.owner = Owner()
+        body = draft.bodies[0]
+        inside = replace(names, lane=body.lane)
+        lock = args.get("lock")
+        if isinstance(lock, Node):
+            self.lock(owner, lock, inside)
+        replayable = draft.common.get("replayable") or args.get("replayable")
+        if isinstance(replayable, Node):
+            self.replayable(owner, replayable, step)
+        if "retention" in args:
+            self._at(args["retention"]).report(
+                report, "HF0132", "a nested workflow is kept with its execution", warning=True,
+                help="set `retention` on the workflow itself, or use the step `workflow retention …`",
+            )  # fmt: skip
+        before, idempotent = self.all_idempotent, draft.common.get("idempotent")
+        if idempotent is not None:
+            word = str(idempotent.value).lower()
+            if word == "all":
+                self.all_idempotent = True
+            elif word not in ("default", "yes", "true"):
+                owner.is_final = not yes_of(report, idempotent, "idempotent", True)
+        if "target" in args:
+            self._targets(draft, step, names, owner)
+        inner = self.body(draft.index, 0, body, previous)
+        self.all_idempotent = before
+        if "output" in draft.common:
+            owner.output = replace(inside, index=len(self.steps), previous=inner, local=frozenset()).shape(
+                draft.common["output"]
+            )
+        if step.reducing is not None:
+            draft.lane.variables |= {name for name, _ in step.reducing}
+            return Previous(frozenset(name for name, _ in step.reducing), False, f"step `{step.label}`")
+        if step.kind == "workflow" and owner.output is None:
+            return Previous(inner.keys, True, f"step `{step.label}`")
+        return Previous(is_open=step.kind == "workflow", step=f"step `{step.label}`")
+
+    def _targets(self, draft: Draft, step: Step, names: Names, owner: Owner) -> None:
+        report, args = self.report, draft.args
+        target = args["target"]
+        if isinstance(target, Excerpt) and target.text[:1] == "[":
+            step.args["target"] = names.test(target, lenient=False)
+        else:
+            step.args["target"] = self._arg(draft, "target", names)
+        value = step.args["target"]
+        if value.fn is None and isinstance(value.constant, str) and ".." not in value.constant:
+            self._at(target).report(report, "HF0116", f"`{value.constant}` is neither a list nor a range",
+                                    help="`1..10`, a list, or `${…}`")  # fmt: skip
+        step.loop = draft.loop
+        index = args.get("target-index-var-name")
+        step.loop_index = index.value if isinstance(index, Node) and isinstance(index.value, str) else "target_index"
+        if "condition" in draft.common:
+            seen = replace(names, local=names.local | {*draft.loop, "target", step.loop_index})
+            step.each = compile_condition(draft.common["condition"], seen, lambda scope: scope.lookup("target"))
+        if "concurrency" in args:
+            step.concurrency = self._concurrency(args["concurrency"], names)
+        reducing = args.get("reducing")
+        if isinstance(reducing, Node):
+            if not isinstance(reducing.value, dict) or not reducing.value:
+                report.add(reducing, "HF0108", f"`reducing` is a map of variables, not {reducing.kind}")
+                return
+            step.reducing = tuple((key, names.shape(item)) for key, item in reducing.value.items())
+            if step.concurrency is not None and plain_of(args["concurrency"]) not in (1, "1"):
+                self._at(args["concurrency"]).report(
+                    report, "HF0115", "`reducing` passes values from run to run, so there can be only one at a time"
+                )
+
+    def _concurrency(self, given: Node | Excerpt, names: Names) -> Callable[[Scope, int], int]:
+        at = excerpt_of(given)
+        if "${" in at.text:
+            value = names.template(at.unquoted())
+
+            def resolve(scope: Scope, count: int) -> int:
+                return parse_concurrency(value.get(scope)).resolve(count)
+
+            return resolve
+        found = readable(self.report, given, parse_concurrency, None, "`concurrency`")
+        if found is None:
+            return lambda scope, count: 1
+        if found.fixed() is not None and found.fixed() < 1:
+            at.report(self.report, "HF0116", "`concurrency` is at least 1")
+        return lambda scope, count: found.resolve(count)
+
+    def _use(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        step.uses = self.unit_uses.get(draft.uses, -1)
+        for key, value in draft.flags.items():
+            step.inputs = (*step.inputs, (key, constant(value)))
+        for key in ("entity",):
+            if key in draft.args:
+                step.args[key] = self._arg(draft, key, names)
+        return Previous(is_open=True, step=f"step `{step.label}`")
+
+    _invoke = _use
+
+    # --- retry ---------------------------------------------------------------------------------------
+    def _retry(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        args, report = draft.args, self.report
+        is_forced = False
+        replay = draft.flags.get("replay", False)
+        if "replay" in args:
+            word = str(plain_of(args["replay"])).lower()
+            is_forced = word == "force"
+            replay = is_forced or yes_of(report, args["replay"], "replay")
+        target = None
+        if "next" in args:
+            at = excerpt_of(args["next"]).unquoted()
+            if "${" in at.text or at.text.strip().lower() in ("last", "end", "start"):
+                target = names.template(at)
+            else:
+                target = self._goal(args["next"], draft, names)
+        elif "replay" in args and not replay:
+            self._at(args["replay"]).report(report, "HF0115", "without replaying, `retry` needs `from`")
+        limits: tuple[Limit, ...] = ()
+        if "limit" in args:
+            limits = readable(report, args["limit"], parse_limit, (), "the limit")
+        backoff = None
+        if "backoff" in args:
+            backoff = readable(report, args["backoff"], parse_backoff, None, "the backoff")
+        timeout = args.get("timeout") or draft.common.get("timeout")
+        hash = self._arg(draft, "hash", names) if "hash" in args else None
+        step.again = Again(
+            bool(replay), is_forced, target, limits, backoff,
+            micros(report, timeout) if timeout is not None else 0, hash,
+        )  # fmt: skip
+        return previous
+
+    # --- entities ------------------------------------------------------------------------------------
+    def _sensor(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        step.place, step.type = draft.place, draft.type
+        self._paths(draft, names)
+        kind = draft.kind.name
+        if draft.place is None:
+            if not self.report.errors:
+                self.report.add(draft.node, "HF0109", f"`{kind}` needs a name",
+                                help=f"e.g. `{draft.kind.example}`")  # fmt: skip
+            return previous
+        if "entity" in draft.args:
+            step.args["entity"] = self._arg(draft, "entity", names)
+        if kind.startswith("set-"):
+            given = draft.args.get("value")
+            if given is None:
+                self.report.add(draft.node, "HF0109", f"`{kind}` needs a value", help=f"`{draft.kind.example}`")
+            else:
+                step.args["value"] = names.words(given) if isinstance(given, Excerpt) else names.shape(given)
+        require = draft.args.get("require")
+        if isinstance(require, Node):
+            step.require = compile_test(require, names)
+        return previous
+
+    _set_sensor = _clear_sensor = _set_config = _clear_config = _sensor
+
+    # --- messages ------------------------------------------------------------------------------------
+    def _wait_signal(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        value = step.args["signal"] = self._arg(draft, "signal", names)
+        if value.fn is None and not (isinstance(value.constant, str) and value.constant):
+            self.report.add(draft.node, "HF0109", "`wait-signal` needs the name of a signal")
+        return Previous(is_open=True, step=f"step `{step.label}`")
+
+    def _approve(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        if "message" in draft.args:
+            step.args["message"] = self._arg(draft, "message", names)
+        return Previous(frozenset(("approved", "by", "note")), True, f"step `{step.label}`")
+
+    def _signal(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        step.args["signal"] = self._arg(draft, "signal", names)
+        for key in ("to", "value"):
+            if key in draft.args:
+                given = draft.args[key]
+                is_word = isinstance(given, Excerpt) and key == "value"
+                step.args[key] = self._word(given, names) if is_word else self._arg(draft, key, names)  # type: ignore[arg-type]
+        return previous
+
+    # --- branches ------------------------------------------------------------------------------------
+    def _parallel(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        step.bodies = len(draft.bodies)
+        keys = tuple(body.key for body in draft.bodies)
+        step.keys = keys if keys and all(keys) else None
+        for number, body in enumerate(draft.bodies):
+            self.body(draft.index, number, body, previous)
+        return Previous(frozenset(step.keys or ()), False, f"step `{step.label}`")
+
+    def _graph(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        after = self._parallel(draft, step, names, previous)
+        numbers = {body.key: number for number, body in enumerate(draft.bodies)}
+        needs: list[tuple[int, ...]] = []
+        for body in draft.bodies:
+            found = []
+            for need in body.needs:
+                if need.text not in numbers:
+                    need.report(self.report, "HF0123", f"the graph has no node `{need.text}`",
+                                help=did_you_mean(need.text, numbers))  # fmt: skip
+                else:
+                    found.append(numbers[need.text])
+            needs.append(tuple(found))
+        step.needs = tuple(needs)
+        circle = _circle(step.needs)
+        if circle:
+            way = " → ".join(draft.bodies[number].key for number in circle)
+            self.report.add(draft.node, "HF0136", f"nodes of the graph need each other in a circle: {way}")
+        return after
+
+    # --- blocks --------------------------------------------------------------------------------------
+    def _block(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
+        if not draft.block:
+            if not any(problem.path.startswith(step.path) for problem in self.report.errors):
+                self.report.add(draft.node, "HF0109", "the step names no block", help="add `block: NAME`")
+            return OPEN
+        self._specify(draft, step, draft.block)
+        step.wants_entity = draft.block == "ssh"
+        known = frozenset(BLOCK_FORMS[draft.block][1]) if draft.block in BLOCK_FORMS else frozenset()
+        return Previous(known, True, f"step `{step.label}`")
+
+    def _specify(self, draft: Draft, step: Step, block: str) -> None:
+        common = draft.common
+        timeout = micros(self.report, common["timeout"]) if "timeout" in common else None
+        idempotent = True if self.all_idempotent else None
+        if "idempotent" in common and common["idempotent"].value != "default":
+            idempotent = yes_of(self.report, common["idempotent"], "idempotent")
+        queue = text_of(self.report, common.get("queue"), "queue", "", 200)
+        if "${" in queue:
+            self.report.add(common["queue"], "HF0126", "the queue cannot be an expression")
+        retry = self._retry_plan(common["retry"]) if "retry" in common else None
+        key = (block, queue, timeout, retry, idempotent)
+        step.spec = self.specs.setdefault(key, len(self.specs))
+
+    def _retry_plan(self, node: Node) -> Retry:
+        report = self.report
+        if isinstance(node.value, int) and not isinstance(node.value, bool):
+            return Retry(attempts=self._number(node, "attempts", 1, 1_000_000, int))
+        if not isinstance(node.value, dict):
+            report.add(node, "HF0108", f"`retry` is a number of attempts or a map, not {node.kind}")
+            return Retry()
+        keys = take_keys(report, node, RETRY_KEYS, "`retry`", "not a key of `retry`")
+        made: dict[str, Any] = {"attempts": 3}
+        if "attempts" in keys:
+            made["attempts"] = self._number(keys["attempts"], "attempts", 1, 1_000_000, int)
+        for key in ("delay", "max-delay"):
+            if key in keys:
+                made[key.replace("-", "_")] = micros(report, keys[key])
+        if "factor" in keys:
+            made["factor"] = float(self._number(keys["factor"], "factor", 1, 100, float))
+        if "jitter" in keys:
+            made["jitter"] = float(self._number(keys["jitter"], "jitter", 0, 1, float))
+        return Retry(**made)
+
+    # --- parts -------------------------------------------------------------------------------------
+    def _number(self, node: Node, key: str, low: float, high: float, kind: type) -> Any:
+        value = node.value
+        wanted = (int,) if kind is int else (int, float)
+        if isinstance(value, str) and "${" in value:
+            self.report.add(node, "HF0126", f"`{key}` cannot be an expression")
+        elif isinstance(value, bool) or not isinstance(value, wanted) or not low <= value <= high:
+            what = "a whole number" if kind is int else "a number"
+            self.report.add(node, "HF0116", f"`{key}` is {what} from {low:g} to {high:,}")
+        else:
+            return value
+        return low
+
+    def _duration(self, at: Excerpt, value: Any) -> int:
+        return micros(self.report, Excerpt(value if isinstance(value, str) else str(value), at.node, at.offset))
+
+    def _arg(self, draft: Draft, key: str, names: Names) -> Value:
+        given = draft.args.get(key)
+        if isinstance(given, Excerpt):
+            return names.template(given.unquoted())
+        if isinstance(given, Node):
+            return names.shape(given)
+        if " " in draft.short and not draft.args:
+            return constant(None)  # the short form was already found wanting
+        self.report.add(draft.node, "HF0109", f"`{draft.kind.name}` needs `{key}`",
+                        help=f"e.g. `{STEP_TYPES[draft.kind.name].example}`")  # fmt: skip
+        return constant(None)
+
+    def _at(self, given: Node | Excerpt) -> Excerpt:
+        return excerpt_of(given)
+
+
+def _always(scope: Scope) -> bool:
+    return True
+
+
+def _equal(left: Value, right: Value) -> Callable[[Scope], bool]:
+    from .evaluate import settle
+    from .predicates import equal
+
+    def check(scope: Scope) -> bool:
+        return equal(settle(scope, left.get(scope), None), settle(scope, right.get(scope), None))
+
+    return check
+
+
+def _as_node(at: Excerpt) -> Node:
+    """A part of a text as a node of its own, at the same place."""
+    node = Node(at.node.document, at.text, at.node.parent, at.node.key)
+    node.line, node.column, node.end_line, node.end_column = (
+        at.node.line, at.node.column, at.node.end_line, at.node.end_column,
+    )  # fmt: skip
+    node.start, node.end, node.style = at.node.start, at.node.end, at.node.style
+    return node
+
+
+def _words(value: Any) -> str:
+    """`from_here`, `From here`: the words alone."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(value) if isinstance(value, str) else ""
+    return " ".join("".join(c if c.isalpha() else " " for c in text).lower().split())
+
+
+def _circle(needs: tuple[tuple[int, ...], ...]) -> list[int]:
+    """Nodes that need each other, or none."""
+    done: set[int] = set()
+    for start in range(len(needs)):
+        stack: list[tuple[int, int]] = [(start, 0)]
+        on_way = [start]
+        while stack:
+            node, at = stack[-1]
+            if node in done or at >= len(needs[node]):
+                done.add(node)
+                stack.pop()
+                on_way.pop()
+                continue
+            stack[-1] = (node, at + 1)
+            following = needs[node][at]
+            if following in on_way:
+                return [*on_way[on_way.index(following) :], following]
+            if following not in done:
+                stack.append((following, 0))
+                on_way.append(following)
+    return []
+
+
+def _known(value: Value, label: str) -> Previous:
+    """What is known of an output that the definition itself gives."""
+    step = f"step `{label}`"
+    if value.fn is not None and value.keys is None:
+        return Previous(is_open=True, step=step)
+    keys: Iterable[str] = value.constant if isinstance(value.constant, dict) else value.keys or ()
+    return Previous(frozenset(keys), False, step)
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 40 else f"{line[:39]}…"
