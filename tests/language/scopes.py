@@ -60,7 +60,7 @@ def read(text: str, variables: dict[str, Any], in_handler: bool = False) -> tupl
 
 
 def excerpt_of(text: str, variables: set[str], in_handler: bool = False) -> tuple[Excerpt, Names, Report]:
-    document = Document("", text)
+    document = Document("", f"{text}\n")
     node = Node(document, text, None, "")
     document.root = node
     node.line = node.column = node.start = 0

@@ -13,8 +13,8 @@ from holdfast.language.notations import from_json, from_yaml, to_json, to_shell,
 from holdfast.language.operations import ExpressionError
 
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
-    ["", "no", "yes", "1", "0x1", "1e3", "a: b", "- a", "# c", "a #b", "null", "~", "'", '"', "a\nb", " a", "a ", "12:30",
-     "a b"]
+    ["", "no", "yes", "1", "0x1", "1e3", "a: b", "- a", "# c", "a #b", "null", "~", "'", '"', "a\nb", " a", "a ",
+     "12:30", "a b"]
 )  # fmt: skip
 DATA = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
