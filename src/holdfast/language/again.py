@@ -226,9 +226,8 @@ def _standing(workflow: Workflow, lane: Lane) -> Step | None:
 
 def _may_reenter(workflow: Workflow, state: State, lane: Lane) -> bool:
     step = _standing(workflow, lane)
-    if lane.failure is not None:
-        if lane.failure.kind not in failing.STOPPING:
-            return lane.failure.is_repeatable
+    if lane.failure is not None and lane.failure.kind not in failing.STOPPING:
+        return lane.failure.is_repeatable
     if step is None or step.kind == "fail" or not step.is_idempotent:
         return step is None
     if step.spec < 0 or state.specs[step.spec].may_repeat:

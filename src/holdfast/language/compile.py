@@ -22,22 +22,22 @@ from .load import load_data
 from .names import Excerpt, LaneNames, Names, Previous, Shared
 from .nodes import Document, Node, Report
 from .parts import literal_map, retention_of, text_of
-from .shorthand import BadTemplate, compile_template
 from .short import Body, Draft
+from .shorthand import BadTemplate, compile_template
 from .steps import USE, WORKFLOW_KEYS
 
 #: registered types within each other
 MAX_TYPES = 200
 
 
-def compile_document(document: Document, library: Mapping[str, Any] = {}) -> tuple[Workflow, Report]:  # noqa: B006
+def compile_document(document: Document, library: Mapping[str, Any] = {}) -> tuple[Workflow, Report]:
     """Raises `InvalidDefinition` with every problem; the report that comes back holds warnings."""
     workflow, report = read_document(document, library)
     report.check()
     return workflow, report
 
 
-def read_document(document: Document, library: Mapping[str, Any] = {}) -> tuple[Workflow, Report]:  # noqa: B006
+def read_document(document: Document, library: Mapping[str, Any] = {}) -> tuple[Workflow, Report]:
     """As far as it can be understood, with everything that is wrong; never to be run before `check`."""
     report = Report(document)
     compiler = Compiler()
@@ -244,7 +244,7 @@ class Compiler(InputCompiler, StepCompiler):
             if used is unit or any(used is other for _, other in around):
                 node = next(draft.node for draft in self.drafts if draft.uses == name)
                 way = " → ".join([*names, name])
-                self.units[0].report.add(node, "HF0136", f"step types use each other in a circle: {way}")
+                self.units[0].report.add(node, "HF0137", f"step types use each other in a circle: {way}")
                 return
             self._circles(used, [*around, (name, used)])
 

@@ -617,7 +617,7 @@ class StepCompiler:
         found = readable(self.report, given, parse_concurrency, None, "`concurrency`")
         if found is None:
             return lambda scope, count: 1
-        if found.fixed() is not None and found.fixed() < 1:
+        if found.fixed is not None and found.fixed < 1:
             at.report(self.report, "HF0116", "`concurrency` is at least 1")
         return lambda scope, count: found.resolve(count)
 
@@ -736,7 +736,7 @@ class StepCompiler:
         circle = _circle(step.needs)
         if circle:
             way = " → ".join(draft.bodies[number].key for number in circle)
-            self.report.add(draft.node, "HF0136", f"nodes of the graph need each other in a circle: {way}")
+            self.report.add(draft.node, "HF0137", f"nodes of the graph need each other in a circle: {way}")
         return after
 
     # --- blocks --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.model import Level, Retry
 
 from .evaluate import Scope
-from .limits import Backoff, Concurrency, Limit
+from .limits import Backoff, Limit
 from .names import Value
 from .nodes import Node
 from .places import Place
@@ -44,11 +44,13 @@ class Owner:
     is_replayable: bool = True
     #: `idempotent: no` or `replayable: disabled`: not to be entered again
     is_final: bool = False
+    #: of the workflow itself: it does nothing unless this holds
+    condition: Callable[[Scope], bool] | None = None
 
     @property
     def is_entered(self) -> bool:
         """Whether anything happens before the first step."""
-        return self.lock is not None or self.timeout is not None or self.from_start
+        return self.lock is not None or self.timeout is not None or self.from_start or self.condition is not None
 
 
 @dataclass(slots=True, frozen=True)
@@ -115,7 +117,7 @@ class Step:
     #: of `foreach`: names of the loop variables
     loop: tuple[str, ...] = ()
     loop_index: str = ""
-    concurrency: Concurrency | Value | None = None
+    concurrency: Callable[[Scope, int], int] | None = None
     #: a test of each target
     each: Callable[[Scope], bool] | None = None
     reducing: tuple[tuple[str, Value], ...] | None = None
@@ -143,6 +145,8 @@ class Step:
     node: Node | None = None
     #: a block that is entered without evaluating anything; known when the step is complete
     is_plain: bool = False
+    #: parameters that it does not give come from the entity's configuration
+    wants_entity: bool = False
     #: anything happens before or after its own work
     has_before: bool = False
     has_after: bool = False
@@ -156,6 +160,16 @@ class Parameter:
     required: bool = True
     description: str = ""
     enum: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class StepUse:
+    """A registered type as a step: what it takes."""
+
+    name: str
+    #: nothing where any input is taken
+    parameters: tuple[Parameter, ...] | None
+    defaults: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -183,7 +197,13 @@ class Workflow:
     shorthand: str = ""
     #: step index → (scope, body, position)
     places: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    #: (scope, body) → id of a step → its position
+    positions: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)
     cleans_up: bool = False
+    #: step that stands for a registered type → what it takes
+    types: dict[int, StepUse] = field(default_factory=dict)
+    #: steps whose body is written in one line with them
+    inline: frozenset[int] = frozenset()
     #: steps that stand for registered types
     sealed: frozenset[int] = frozenset()
     digest: bytes = b""

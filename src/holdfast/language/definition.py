@@ -299,9 +299,7 @@ class Reader(ShortForms):
         draft.block = kind if kind in BLOCK_FORMS else ""
         return draft
 
-    def _named(
-        self, step: Node, value: Node, kind: str, common: dict[str, Node], lane: LaneNames
-    ) -> Draft | None:
+    def _named(self, step: Node, value: Node, kind: str, common: dict[str, Node], lane: LaneNames) -> Draft | None:
         """`log: …`, `block: …`, `parallel: …`: the key is the type, the value its main part."""
         report = self.report
         if kind in BLOCK_FORMS:

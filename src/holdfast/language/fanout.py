@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.lanes import BODY, ENTERING, Op
 from holdfast.core.model import Failure, Wait
 
-from . import failing, flow
+from . import failing, flow, pinning
 from .compiled import Step
 from .evaluate import ABSENT, settle
 from .operations import ExpressionError
@@ -90,7 +90,8 @@ def once(run: Run, walk: Walk, step: Step) -> bool:
 def _parameters(run: Run, walk: Walk, step: Step, given: dict[str, Any]) -> dict[str, Any]:
     """What a registered type sees: only its parameters, checked."""
     made = run.workflow.types[step.uses]
-    checked, problems = made.check({name: settle(walk, value, None) for name, value in given.items()})
+    values = {name: settle(walk, value, None) for name, value in given.items()}
+    checked, problems = pinning.check_parameters(made.parameters, made.defaults, values)
     if problems:
         raise failing.Raised(Failure("invalid", problems[0].message, code=problems[0].code))
     return {name: run.keep(value) for name, value in checked.items()}
@@ -280,7 +281,7 @@ def gather(run: Run, walk: Walk, step: Step) -> bool:
             walk.set(name, value)
         walk.set_output(run.keep(reduced))
         return flow.done(run, walk, step)
-    is_single = fan is None and step.owner is not None or step.uses >= 0
+    is_single = (fan is None and step.owner is not None) or step.uses >= 0
     results = walk.gathered()
     if is_single:
         (walk.output,) = results

@@ -8,7 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.lanes import (
-    BODY, DELAY, FINALLY, HANDLER, PAUSE, ROOT_LANE, START, WAITING, WHOLE, Op,
+    BODY,
+    DELAY,
+    FINALLY,
+    HANDLER,
+    PAUSE,
+    ROOT_LANE,
+    START,
+    WAITING,
+    WHOLE,
+    Op,
 )  # fmt: skip
 from holdfast.core.model import Failure, Wait
 from holdfast.core.program import Advance, Complete
@@ -27,6 +36,9 @@ def enter(run: Run, walk: Walk) -> bool:
     """What holds for the lane as a whole, before its first step: its lock, then its timeout."""
     owner = run.workflow.owner_of(walk.scope_owner)
     assert owner is not None
+    if owner.condition is not None and not walk.rounds and not owner.condition(walk):
+        walk.logs.append(again.noted(run, "its condition does not hold: nothing is done"))
+        return over(run, walk, None)
     if owner.lock is not None and not sharing.take(run, walk, owner):
         return False
     walk.set_phase(BODY)
@@ -238,16 +250,16 @@ def leaving(run: Run, walk: Walk, depth: int, then: tuple[Any, ...]) -> bool:
     at = walk.depth - 1
     while at > depth:
         frame = walk.frames[at]
-        outside = outside(walk, at)
-        if outside < 0:
+        around = outside(walk, at)
+        if around < 0:
             break
-        step = walk.step_at(outside)
-        walk.cancel_timer(outside)
+        step = walk.step_at(around)
+        walk.cancel_timer(around)
         if step.cleanup and frame.body != FINALLY:
-            walk.cut(outside + 1)
-            walk.handle(step.index, FINALLY, outside + 1, None, then)
+            walk.cut(around + 1)
+            walk.handle(step.index, FINALLY, around + 1, None, then)
             return True
-        at = outside
+        at = around
     return False
 
 

@@ -228,7 +228,7 @@ class Run:
 
     def failure_of(self, walk: Walk) -> Failure | None:
         """What a lane has failed with."""
-        return self.failures[walk.id] if walk.id in self.failures else walk.own.failure
+        return self.failures.get(walk.id, walk.own.failure)
 
     @property
     def entity(self) -> str:

@@ -77,9 +77,7 @@ def span(names: Names, given: Node | Excerpt) -> Value:
     return Value(at.unquoted().text)
 
 
-def readable(
-    report: Report, given: Node | Excerpt, read: Callable[[Any], _Read], default: _Read, what: str
-) -> _Read:
+def readable(report: Report, given: Node | Excerpt, read: Callable[[Any], _Read], default: _Read, what: str) -> _Read:
     """Something with a grammar of its own."""
     value = plain_of(given)
     at = excerpt_of(given)

@@ -197,6 +197,11 @@ PROBLEMS: dict[str, Explanation] = {
         "language that ask for yes or no take them, but data is passed on as it is.",
     ),
     # --- blocks --------------------------------------------------------------------------------------
+    "HF0137": Explanation(
+        "a circle",
+        "Step types that use each other, or nodes of a graph that need each other, would never end or never "
+        "begin. Take one of the links away.",
+    ),
     "HF0140": Explanation(
         "unknown block input",
         "The block has no parameter of that name.",

@@ -10,7 +10,7 @@ from .conditions import style_free
 from .names import RESERVED_NAMES, Excerpt, LaneNames
 from .nodes import Node, Report
 from .places import Place, parse_place
-from .problems import did_you_mean, suggest
+from .problems import Unreadable, did_you_mean, suggest
 from .shorthand import Capture, match_shorthand, word_end
 from .steps import BLOCK_FORMS, COMING_TYPES, STEP_TYPES, TYPE_INDEX, USE, StepType
 from .values import type_of

@@ -13,9 +13,9 @@ from holdfast.core.model import BlobRef, Failure, LogLine, Wait
 from holdfast.core.program import CancelTimer, SetTimer
 
 from .compiled import Step
-from .facts import FACTS
 from .evaluate import ABSENT, settle
 from .evaluate import FUEL as EXPRESSION_FUEL
+from .facts import FACTS
 from .names import Value
 from .operations import ExpressionError, as_json, to_text
 from .values import Mismatch, coerce, parse_duration

@@ -202,7 +202,7 @@ def _unfold(
 
 
 def _compile(document: Document, library: Library) -> tuple[Workflow, Report]:
-    workflow, report = read_document(document)
+    workflow, report = read_document(document, library)
     hint_booleans(document, report)
     return workflow, report
 

@@ -1,0 +1,401 @@
+"""From step to step: jumps, blocks of steps, handlers, `finally`, timeouts, retry — through the real core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core import events as e
+from holdfast.core import requests as r
+from holdfast.core.model import BlockOffer, Effect, Status
+
+from .world import Boom, World, play, steps
+
+
+def flaky(times: int, **kinds: Any) -> Any:
+    """Fails so often, then answers with the number of calls."""
+    calls = [0]
+
+    def block(given: Any) -> Any:
+        calls[0] += 1
+        if calls[0] <= times:
+            raise Boom(f"boom {calls[0]}", **kinds)
+        return {"calls": calls[0]}
+
+    return block
+
+
+# --- where to go -----------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        ("- goto b\n- return skipped\n- {id: b, step: return there}", "there"),
+        ("- {step: no-op, next: b}\n- return skipped\n- label b\n- return there", "there"),
+        ("- let x = 0\n- {id: again, step: 'let x = ${x} + 1'}\n- {step: goto again, condition: '${x} < 5'}\n"
+         "- return ${x}", 5),
+        ("- let output = 1\n- goto end\n- return 2", 1),
+        ("- let to = b\n- goto ${to}\n- return skipped\n- label b\n- return ok", "ok"),
+        ("- if true then return yes\n- return no", "yes"),
+        ("- let x = 3\n- if ${x} == 3 then goto end\n- return no", None),
+        ("- let x = 3\n- {if: '${x} == 4', steps: [return four], else: [return other]}", "other"),
+        ("- let x = a\n- if: '${x}'\n  steps:\n  - let x = b\n  - goto end\n  - let x = c\n- return ${x}", "b"),
+        ("- steps:\n  - let x = 1\n  - let y = 2\n- return ${x + y}", 3),
+        ("- - let x = 1\n  - let x = ${x} + 1\n- return ${x}", 2),
+        ("- let x = b\n- step: switch ${x}\n  cases:\n  - {step: return one, condition: {equals: a}}\n"
+         "  - {step: return two, condition: b}\n  - return three\n- return none", "two"),
+        ("- let x = z\n- step: switch ${x}\n  cases:\n  - {step: let y = 1, condition: a}\n  - let y = 3\n"
+         "- return ${y}", 3),
+        ("- let a = 1\n- clear-variable a\n- return ${a ?? 'gone'}", "gone"),
+        ("- let m.a = 1\n- let m['b c'] = 2\n- let l[] = 5\n- let l[] = 6\n- return ${[m, l]}",
+         [{"a": 1, "b c": 2}, [5, 6]]),
+        ("- transform value ' Ab ' | trim | to_lower_case\n- return ${output}", "ab"),
+        ("- let x = ${[3, 1, 2]}\n- transform variable x | max\n- return ${x}", 3),
+        ("- transform y = ${[1, 2]} | sum\n- return ${y}", 3),
+    ],
+)  # fmt: skip
+def test_where_steps_lead(text: str, output: Any) -> None:
+    assert steps(text).output() == output
+
+
+def test_no_case_is_an_error() -> None:
+    world = steps("- step: switch ${1}\n  cases:\n  - {step: no-op, condition: 2}\n  - {step: no-op, condition: 3}\n")
+    assert world.failure().kind == "no-case"
+
+
+# --- errors ----------------------------------------------------------------------------------------
+def test_a_handler_sees_the_error_and_the_step_goes_on() -> None:
+    world = steps("""
+- id: a
+  step: fail message no disk
+  value: {free: 0}
+  on-error:
+  - log ${error.kind} at ${error.step}, ${error.message}, ${error.value.free}
+  - let seen = ${workflow.error.message}
+- return ${seen}
+""")
+    assert world.output() == "no disk"
+    assert world.logs["e1"] == ["fail at a, no disk, 0"]
+
+
+def test_handlers_choose_by_condition_and_rethrow_what_none_wants() -> None:
+    text = """
+- step: fail message {}
+  on-error:
+  - {{step: return first, condition: {{regex: '.*disk.*'}}}}
+  - {{step: return second, condition: {{error-field: kind, equals: other}}}}
+- return after
+"""
+    assert steps(text.format("no disk left")).output() == "first"
+    failure = steps(text.format("something")).failure()
+    assert (failure.kind, failure.message) == ("fail", "something")
+
+
+def test_a_handled_error_follows_next_unless_the_handler_says_otherwise() -> None:
+    text = "- {step: fail x, on-error: [log handled], next: c}\n- return b\n- {id: c, step: return c}\n"
+    assert steps(text).output() == "c"
+    text = "- {step: fail x, on-error: goto d, next: c}\n- return b\n- {id: c, step: return c}\n- {id: d, step: return d}"
+    assert steps(text).output() == "d"
+
+
+def test_an_error_in_a_handler_has_the_first_as_its_cause() -> None:
+    world = steps("- step: fail message first\n  on-error:\n  - fail message second\n")
+    failure = world.failure()
+    assert failure.message == "second"
+    assert failure.cause is not None
+    assert failure.cause.message == "first"
+
+
+def test_rethrow_gives_the_same_error() -> None:
+    world = steps("- {step: fail message first, value: 7, on-error: [log seen, fail rethrow]}")
+    assert (world.failure().message, world.failure().details) == ("first", 7)
+
+
+def test_handlers_of_handlers() -> None:
+    world = steps("""
+- step: fail message one
+  on-error:
+  - step: fail message two
+    on-error:
+    - log inner ${error.message} because ${error.cause.message}
+    - goto exit
+  - log outer goes on
+- return done
+""")
+    assert world.output() == "done"
+    assert world.logs["e1"] == ["inner two because one", "outer goes on"]
+
+
+def test_the_workflows_handler_gives_the_output() -> None:
+    text = "steps:\n- log a\n- fail message bad\n- log never\non-error:\n- return saved from ${error.message}\n"
+    assert play(text).output() == "saved from bad"
+    text = "steps:\n- {id: x, step: log a}\n- {step: fail message bad, condition: '${tried} == null'}\n- return ${tried}\n"
+    text += "on-error:\n- let tried = yes\n- goto x\n"
+    assert play(text).output() == "yes"
+
+
+def test_errors_leave_blocks_of_steps() -> None:
+    world = steps("""
+- steps:
+  - let x = 1
+  - if: true
+    steps:
+    - fail message deep
+    - let x = 2
+  on-error:
+  - let y = ${error.message}
+- return ${x} ${y}
+""")
+    assert world.output() == "1 deep"
+
+
+def test_finally_runs_after_success_failure_and_handled_failure() -> None:
+    text = """
+steps:
+- steps:
+  - {}
+  - let x = in
+  on-error:
+  - log handled
+  finally:
+  - log cleaned ${{x ?? 'unset'}}
+- return ${{x ?? 'unset'}}
+"""
+    assert play(text.format("no-op")).logs["e1"] == ["cleaned in"]
+    assert play(text.format("fail no")).logs["e1"] == ["handled", "cleaned unset"]
+    world = steps("- {step: fail no, finally: [log cleaned]}\n- log never")
+    assert world.failure().message == "no"
+    assert world.logs["e1"] == ["cleaned"]
+
+
+def test_finally_keeps_the_output_and_runs_when_left_by_goto_or_return() -> None:
+    world = steps("- {step: let output = 5, finally: [let output = 9]}\n- return ${output}")
+    assert world.output() == 5
+    world = steps("- {steps: [goto b], finally: [log bye]}\n- log never\n- label b\n- return ok")
+    assert (world.output(), world.logs["e1"]) == ("ok", ["bye"])
+    text = "steps:\n- {steps: [return 1], finally: [log inner]}\nfinally:\n- log outer\noutput: ${output + 1}\n"
+    world = play(text)
+    assert (world.output(), world.logs["e1"]) == (2, ["inner", "outer"])
+
+
+def test_an_error_in_finally_replaces_the_other() -> None:
+    assert steps("- {step: fail one, finally: [fail two]}").failure().message == "two"
+
+
+def test_continue_on_error() -> None:
+    world = steps("- {id: a, step: fail bad, continue-on-error: yes}\n- return ${steps.a.output.error.message}")
+    assert world.output() == "bad"
+
+
+def test_asserts_delays_and_repeats() -> None:
+    assert steps("- let x = 1\n- {step: log x, assert: '${x} > 1'}").failure().kind == "assertion-failed"
+    world = steps("- {step: log hi, delay: 5s}\n- return ${workflow.util.now}")
+    assert world.output() == 1_005_000
+    world = steps("- let x = 0\n- {step: 'let x = ${x} + 1', repeat: 4}\n- return ${x}")
+    assert world.output() == 4
+    world = steps("- let x = 0\n- {step: 'let x = ${x} + 1', repeat: {until: '${x} == 3', delay: 1s}}\n- return ${x}")
+    assert (world.output(), world.now) == (3, 1_002_000_000)
+
+
+# --- retry -----------------------------------------------------------------------------------------
+def test_retry_in_a_handler_enters_the_step_again() -> None:
+    text = "- {step: x.y, idempotent: yes, on-error: retry limit 3 backoff 1s increasing 2x}\n- return ${calls}"
+    world = steps(text, None, {"x.y": flaky(2)})
+    assert (world.output(), world.now) == (3, 1_003_000_000)
+    assert [event.visit for event in world.events(e.JobScheduled)] == [1, 2, 3]
+
+
+def test_retries_are_limited_and_the_error_is_the_cause() -> None:
+    world = steps("- {step: x.y, idempotent: yes, on-error: retry limit 2}", None, {"x.y": flaky(9)})
+    failure = world.failure()
+    assert failure.kind == "retries-exceeded"
+    assert failure.cause is not None
+    assert failure.cause.message == "boom 3"
+    assert len(world.ran) == 3
+
+
+def test_what_may_not_run_twice_is_not_retried_without_a_waypoint() -> None:
+    world = steps("- {step: x.y, on-error: retry limit 3}", None, {"x.y": flaky(1)})
+    assert world.failure().kind == "no-waypoint"
+    assert len(world.ran) == 1
+    world = steps("- {step: x.y, on-error: retry limit 3}\n- return ok", None, {"x.y": flaky(1, effect=Effect.NONE)})
+    assert world.output() == "ok"
+
+
+def test_retry_goes_back_to_the_waypoint_with_the_variables_of_then() -> None:
+    world = steps(
+        """
+- let x = 1
+- workflow replayable from here
+- let x = ${x} + 10
+- a.b
+- {step: x.y, on-error: retry limit 2}
+- return ${x}
+""",
+        None,
+        {"x.y": flaky(1)},
+    )
+    assert world.output() == 11
+    assert world.labels() == ["a.b", "x.y", "a.b", "x.y"]
+
+
+def test_retry_outside_of_a_handler_polls_from_a_waypoint_or_a_step() -> None:
+    text = """
+- {id: check, step: x.y}
+- step: retry from check limit 7d backoff 10s increasing 2x up to 5m
+  condition: {target: '${calls}', less-than: 4}
+- return ${calls}
+"""
+    world = steps(text, None, {"x.y": flaky(0)})
+    assert world.output() == 4
+    assert world.now == 1_000_000_000 + 70_000_000
+
+
+def test_workflow_handler_retries_from_start() -> None:
+    text = "replayable: from start\non-error:\n- retry limit 10\nsteps:\n- let x = ${x ?? 0} + 1\n- x.y\n- return ${x}\n"
+    world = play(text, None, {"x.y": flaky(3)})
+    assert world.output() == 1
+    assert len(world.ran) == 4
+
+
+def test_retry_timeout_is_caught_by_its_own_handler() -> None:
+    text = """
+- step: fail message busy
+  on-error:
+  - step: retry backoff 10s timeout 1m
+    on-error: goto late
+- log never
+- {id: late, step: return gave up}
+"""
+    text = text.replace("fail message busy", "x.y").replace("on-error:\n  - step", "idempotent: yes\n  on-error:\n  - step")
+    world = steps(text, None, {"x.y": flaky(99)})
+    assert world.output() == "gave up"
+    assert 60_000_000 <= world.now - 1_000_000_000 <= 80_000_000
+
+
+# --- nested workflows ------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        ("- foreach x in [1, 2, 3] do let output = ${x * 2}\n- return ${output}", [2, 4, 6]),
+        ("- foreach x in 1..3 do return ${x}\n- return ${sum(output)}", 6),
+        ("- let base = 10\n- foreach x in 1..2 do return ${base + x}\n- return ${output}", [11, 12]),
+        ("- foreach x in ${[]} do return 1\n- return ${output}", []),
+        ("- step: foreach x in 1..5\n  condition: '${x} > 3'\n  steps: ['return ${x}']\n- return ${output}", [4, 5]),
+        ("- step: foreach {a, b} in ${[{a: 1, b: 2}, {a: 3, b: 4}]}\n  steps: ['return ${a + b}']\n- return ${output}",
+         [3, 7]),
+        ("- step: foreach x in 1..3\n  reducing: {sum: 0}\n  steps: ['let sum = ${sum + x}']\n- return ${sum} ${output.sum}",
+         "6 6"),
+        ("- step: foreach x in [a, b]\n  steps: ['return ${target_index}${x}']\n- return ${output}", ["0a", "1b"]),
+        ("- type: workflow\n  steps:\n  - let x = 5\n  - return ${x}\n- return ${output} ${x ?? 'none'}", "5 none"),
+        ("- type: workflow\n  input: {x: 7}\n  output: '${x + 1}'\n  steps: [no-op]\n- return ${output}", 8),
+        ("- type: workflow\n  steps: [fail no]\n  on-error: [return saved]\n- return ${output}", "saved"),
+        ("- type: workflow\n  target: 1..3\n  concurrency: all\n  steps: ['return ${target}']\n- return ${output}",
+         [1, 2, 3]),
+        ("- graph:\n    c: {needs: [a, b], step: 'return c'}\n    a: return a\n    b: {needs: a, step: return b}\n"
+         "- return ${output.a}${output.b}${output.c}", "abc"),
+    ],
+)  # fmt: skip
+def test_nested(text: str, output: Any) -> None:
+    assert steps(text).output() == output
+
+
+def test_concurrency_is_kept() -> None:
+    world = World({})
+    world.start("steps:\n- step: foreach x in 1..10\n  concurrency: 3\n  steps: ['a.b x=${x}']\n- return ${size(output)}")
+    assert len(world.states["e1"].jobs) == 3
+    world.work("e1", min(world.states["e1"].jobs))
+    assert len(world.states["e1"].jobs) == 3
+    assert world.run().output() == 10
+
+
+def test_a_sequence_stops_at_the_first_failure_and_a_crowd_waits_for_all() -> None:
+    def odd(given: Any) -> Any:
+        if given["x"] in (2, 3):
+            raise Boom(f"no {given['x']}")
+        return given["x"]
+
+    world = steps("- step: foreach x in 1..4\n  steps: ['a.b x=${x}']", None, {"a.b": odd})
+    assert world.failure().message == "no 2"
+    assert [given["x"] for _, _, given in world.ran] == [1, 2]
+    world = steps("- step: foreach x in 1..4\n  concurrency: all\n  steps: ['a.b x=${x}']", None, {"a.b": odd})
+    assert world.failure().message == "2 errors including: no 2"
+    assert len(world.ran) == 4
+
+
+def test_retry_of_a_loop_runs_only_what_failed() -> None:
+    failing = flaky(1)
+
+    def odd(given: Any) -> Any:
+        return failing(given) if given["x"] == 2 else given["x"]
+
+    text = """
+- steps:
+  - step: foreach x in 1..3
+    concurrency: all
+    steps:
+    - {block: a.b, input: {x: '${x}'}, idempotent: yes}
+  on-error: retry limit 2
+- return ${output[0]} ${output[2]}
+"""
+    world = steps(text, None, {"a.b": odd})
+    assert world.output() == "1 3"
+    assert sorted(given["x"] for _, _, given in world.ran) == [1, 2, 2, 3]
+
+
+# --- time ------------------------------------------------------------------------------------------
+def test_a_timeout_stops_what_is_inside_and_can_be_handled() -> None:
+    world = steps("- {steps: [sleep 1h], timeout: 10s, on-error: ['return ${error.kind}']}")
+    assert (world.output(), world.now) == ("timeout", 1_010_000_000)
+    assert not world.states["e1"].timers
+
+
+def test_a_timeout_waits_for_what_is_in_flight() -> None:
+    world = World({})
+    world.start("steps:\n- steps:\n  - a.b\n  - log never\n  timeout: 10s\n  on-error: ['return ${error.message}']")
+    world.claim("e1", 1)
+    world.run(until=world.now + 20_000_000)
+    assert world.states["e1"].jobs[1].is_stopping
+    world.ask("e1", r.CompleteJob(1, 1, "late"))
+    assert "longer than it may" in world.output()
+    assert "never" not in world.logs["e1"]
+
+
+def test_the_workflows_own_timeout_is_seen_by_its_handler() -> None:
+    text = "timeout: 1m\nsteps:\n- parallel: [sleep 1h, sleep 2h]\non-error:\n- return late ${error.kind}\nfinally: [log bye]\n"
+    world = play(text)
+    assert (world.output(), world.logs["e1"]) == ("late timeout", ["bye"])
+    assert list(world.states["e1"].lanes) == [1] or not world.states["e1"].lanes
+
+
+# --- cancel ----------------------------------------------------------------------------------------
+def test_cancel_runs_finally_and_no_handler() -> None:
+    world = World({})
+    text = "steps:\n- steps:\n  - a.b\n  on-error: [log handled]\n  finally: [c.d]\n- log never\nfinally: [log bye]\n"
+    world.start(text)
+    world.claim("e1", 1)
+    world.ask("e1", r.CancelExecution("enough"))
+    assert world.states["e1"].status is Status.CANCELLING
+    assert world.states["e1"].jobs[1].is_stopping
+    world.ask("e1", r.CancelExecution("again"))
+    world.ask("e1", r.CompleteJob(1, 1, "late"))
+    world.run()
+    assert world.states["e1"].status is Status.CANCELLED
+    assert world.labels() == ["c.d"]
+    assert world.logs["e1"] == ["bye"]
+
+
+def test_cancel_of_a_sleeping_loop_with_finally() -> None:
+    world = World({})
+    world.start("steps:\n- step: foreach x in 1..3\n  concurrency: all\n  steps: [sleep 1h]\n  finally: ['log ${x}']\n")
+    world.ask("e1", r.CancelExecution(""))
+    assert world.states["e1"].status is Status.CANCELLED
+    assert world.logs["e1"] == ["1", "2", "3"]
+    world.check("e1")
+
+
+def test_cancel_without_finally_is_as_before() -> None:
+    world = World({}, {"a.b": BlockOffer("a.b")})
+    world.start("steps:\n- parallel: [a.b, sleep 1h]\n")
+    world.ask("e1", r.CancelExecution(""))
+    assert world.states["e1"].status is Status.CANCELLED
