@@ -3,16 +3,20 @@ of a file are told at once."""
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidDefinition
 from holdfast.core.model import Problem
-from holdfast.language import load, load_all, render
+from holdfast.language import Text, examine, load, load_all, render
 from holdfast.language.load import read
+from holdfast.language.nodes import LINE_BREAK
 
 PRINTED = Path(__file__).parent / "data" / "provisioning-as-printed.yaml"
 
@@ -186,3 +190,25 @@ def everything(text: str) -> Any:
         return inner, place if not isinstance(value, (list, dict)) else place[:3], node.marks
 
     return [(d.line, tree(d.root)) for d in documents], report.sorted, is_whole
+
+
+PIECES = ["${", "}", ":", ": ", "\n", "  ", "- ",
+          "'", '"', "[", "{", "]", "&", "*", "|", "#", "%", "\t", "\\", "\n---\n",
+          "\n...\n", "step:", "-", ",", "é", "\r\n", "\u2028", "@", "`"]  # fmt: skip
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.booleans())
+def test_every_problem_is_in_the_text_as_it_was_written(seed: int, edits: int, is_mended: bool) -> None:
+    rng = random.Random(seed)
+    text = PRINTED.read_text()
+    if is_mended:
+        text = text.replace("\n  steps:", "\nsteps:").replace("system: $", "system $")
+    for _ in range(edits):
+        at = rng.randrange(len(text))
+        text = text[:at] + rng.choice(PIECES) * rng.choice([1, 1, 3]) + text[at + rng.choice([0, 0, 1, 5, 30]) :]
+    lines = LINE_BREAK.split(text)
+    (examined,) = examine([Text(text, "f")])
+    for problem in examined.problems:
+        assert problem.source == lines[problem.line - 1][:400]
+        assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
+        render(problem)
