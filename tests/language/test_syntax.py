@@ -93,7 +93,11 @@ MISTAKES: list[tuple[str, tuple[int, int, int], str, str]] = [
     ("a: | b\n  c\n", (1, 6, 1), "text cannot stand on the line of its `|`", "on the next line"),
     ("a: it's: b\n", (1, 8, 1), "an unquoted value cannot contain `: `", 'a: "it\'s: b"'),
     ("a: b: c # why: so\n", (1, 5, 1), "an unquoted value cannot contain `: `", "a: 'b: c'"),
-    ("a:\n  - 1\n b: 2\n", (3, 2, 1), "nothing begins in column 2", "start in columns 1, 3"),
+    ("a:\n  - 1\n b: 2\n", (3, 2, 1), "nothing begins in column 2", "starts in the columns 1, 3 and 5"),
+    ("- id: a\n step: log x\n", (2, 2, 1), "nothing begins in column 2", "starts in the columns 1 and 3"),
+    ("- id: a\n   step: log x\n", (2, 4, 4), "`id` has a value already", "start `step` in column 3, like `id`"),
+    ("a: {{ x }} # c\n", (1, 4, 2), "a plain value cannot begin with `{{`", "a: '{{ x }}'"),
+    ("a: {{ x }} y\n", (1, 4, 1), "a plain value cannot begin with `{{`", "a: '{{ x }} y'"),
     ("  a: 1\nb: 2\n", (2, 1, 1), "this line is further left", "the same column"),
     ("a: 1\n...\nb: 2\n", (3, 1, 1), "`...` ended the document", "begin the next document with `---`"),
     ("a: 1\n--- b: 2\n", (2, 6, 1), "an unquoted value cannot contain `: `", "`---` stands on a line of its own"),
@@ -147,6 +151,8 @@ def test_places_on_a_line_that_was_put_right_are_those_of_the_text_as_written() 
     first = document.root.value[0].value["step"]
     report.add(first, "HF0121", "x", offset=18, snippet="b")
     assert report.found[-1].source[report.found[-1].column - 1] == "b"
+    report.add(first, "HF0121", "x")
+    assert (report.found[-1].column, report.found[-1].width) == (9, 20)
     second = document.root.value[1].value["step"]
     report.add(second, "HF0121", "x", offset=4, snippet="x")
     assert (report.found[-1].source, report.found[-1].column) == ("- log x", 7)

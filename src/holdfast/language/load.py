@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .nodes import Document, Node, Report, a_type, place_of
-from .syntax import diagnose
+from .syntax import braces, diagnose
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
@@ -345,7 +345,11 @@ def _key(report: Report, parent: Node, event: Any, kind: str) -> tuple[str, int,
     mark = event.start_mark
     line, column = mark.line, mark.column
     if kind != "ScalarEvent":
-        report.at(line, column, "HF0105", "a list or map cannot be a key")
+        help = braces(report.document.lines[line], column) if kind == "MappingStartEvent" else ""
+        if help:
+            report.at(line, column - 1, "HF0101", "a plain value cannot begin with `{{`", width=2, help=help)
+        else:
+            report.at(line, column, "HF0105", "a list or map cannot be a key")
         return "", -1, -1
     text: str = event.value
     if not event.style:
