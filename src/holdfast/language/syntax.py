@@ -45,6 +45,8 @@ _KINDS = (
     ("directive", re.compile("directive")),
 )
 
+HALF = "write the whole character, or its number with `\\U` and eight digits"
+
 _KEY = r"[A-Za-z_$][\w.$-]*"
 #: what stands before a value on its line: dashes and keys
 _LEAD = re.compile(rf"\s*(?:-[ ]+)*(?:(?:{_KEY}|'[^']*'|\"[^\"]*\")[ ]*:[ ]+)?")
@@ -215,6 +217,8 @@ class _Place:
         fixed = f"{self.source[:at]}\\{self.source[at:]}"
         help = f"in double quotes a backslash begins an escape; double it, or use single quotes:\n{fixed.strip()}"
         message = f"`{shown}` is not an escape that YAML knows"
+        if re.match(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", self.source[at:]):
+            return Finding(self.line, at, 6, f"`{self.source[at : at + 6]}` is half of a character", "", HALF)
         if shown in ("\\x", "\\u", "\\U"):
             message = f"`{shown}` needs { {'x': 2, 'u': 4, 'U': 8}[shown[1]] } hexadecimal digits of a character"
         return Finding(self.line, at, 2, message, "", help, Repair(self.line, fixed))
