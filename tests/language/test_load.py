@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +112,25 @@ def test_depth_is_limited_without_recursion(opening: str) -> None:
     assert caught.value.problems[0].code == "HF0107"
     with pytest.raises(InvalidDefinition):
         canonical({"steps": deep})
+
+
+def test_characters_that_json_escapes_in_two_halves() -> None:
+    text = '{"a": "\\ud83d\\ude00 \\\\ud83d\\\\ude00",\n "b": 1, "b": 2}'
+    (problem,) = problems_of(text)
+    assert (problem.code, problem.line, problem.column) == ("HF0103", 2, 10)
+    assert load(text.replace('"b": 2', '"c": 2')).root.plain()["a"] == "\U0001f600 \\ud83d\\ude00"
+    (problem,) = problems_of('{"a": "\\ud83d\\ude00", "a": 1}')
+    assert (problem.code, problem.line, problem.column) == ("HF0103", 1, 23)
+    assert load("a: \\ud83d\\ude00").root.plain()["a"] == "\\ud83d\\ude00"
+
+
+@pytest.mark.parametrize("parser", ["CSafeLoader", "SafeLoader"])
+def test_half_of_a_character_cannot_be_stored(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if parser == "SafeLoader":
+        monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    (problem,) = problems_of('a: "x\\ud83dy"')
+    assert (problem.code, problem.line) in (("HF0101", 1), ("HF0118", 1))
+    assert "half of a character" in problem.message
 
 
 def test_size_is_limited() -> None:

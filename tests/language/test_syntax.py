@@ -3,16 +3,20 @@ of a file are told at once."""
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidDefinition
 from holdfast.core.model import Problem
-from holdfast.language import load, load_all, render
+from holdfast.language import Text, examine, load, load_all, render
 from holdfast.language.load import read
+from holdfast.language.nodes import LINE_BREAK
 
 PRINTED = Path(__file__).parent / "data" / "provisioning-as-printed.yaml"
 
@@ -89,7 +93,11 @@ MISTAKES: list[tuple[str, tuple[int, int, int], str, str]] = [
     ("a: | b\n  c\n", (1, 6, 1), "text cannot stand on the line of its `|`", "on the next line"),
     ("a: it's: b\n", (1, 8, 1), "an unquoted value cannot contain `: `", 'a: "it\'s: b"'),
     ("a: b: c # why: so\n", (1, 5, 1), "an unquoted value cannot contain `: `", "a: 'b: c'"),
-    ("a:\n  - 1\n b: 2\n", (3, 2, 1), "nothing begins in column 2", "start in columns 1, 3"),
+    ("a:\n  - 1\n b: 2\n", (3, 2, 1), "nothing begins in column 2", "starts in the columns 1, 3 and 5"),
+    ("- id: a\n step: log x\n", (2, 2, 1), "nothing begins in column 2", "starts in the columns 1 and 3"),
+    ("- id: a\n   step: log x\n", (2, 4, 4), "`id` has a value already", "start `step` in column 3, like `id`"),
+    ("a: {{ x }} # c\n", (1, 4, 2), "a plain value cannot begin with `{{`", "a: '{{ x }}'"),
+    ("a: {{ x }} y\n", (1, 4, 1), "a plain value cannot begin with `{{`", "a: '{{ x }} y'"),
     ("  a: 1\nb: 2\n", (2, 1, 1), "this line is further left", "the same column"),
     ("a: 1\n...\nb: 2\n", (3, 1, 1), "`...` ended the document", "begin the next document with `---`"),
     ("a: 1\n--- b: 2\n", (2, 6, 1), "an unquoted value cannot contain `: `", "`---` stands on a line of its own"),
@@ -143,6 +151,8 @@ def test_places_on_a_line_that_was_put_right_are_those_of_the_text_as_written() 
     first = document.root.value[0].value["step"]
     report.add(first, "HF0121", "x", offset=18, snippet="b")
     assert report.found[-1].source[report.found[-1].column - 1] == "b"
+    report.add(first, "HF0121", "x")
+    assert (report.found[-1].column, report.found[-1].width) == (9, 20)
     second = document.root.value[1].value["step"]
     report.add(second, "HF0121", "x", offset=4, snippet="x")
     assert (report.found[-1].source, report.found[-1].column) == ("- log x", 7)
@@ -186,3 +196,25 @@ def everything(text: str) -> Any:
         return inner, place if not isinstance(value, (list, dict)) else place[:3], node.marks
 
     return [(d.line, tree(d.root)) for d in documents], report.sorted, is_whole
+
+
+PIECES = ["${", "}", ":", ": ", "\n", "  ", "- ",
+          "'", '"', "[", "{", "]", "&", "*", "|", "#", "%", "\t", "\\", "\n---\n",
+          "\n...\n", "step:", "-", ",", "é", "\r\n", "\u2028", "@", "`"]  # fmt: skip
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.booleans())
+def test_every_problem_is_in_the_text_as_it_was_written(seed: int, edits: int, is_mended: bool) -> None:
+    rng = random.Random(seed)
+    text = PRINTED.read_text()
+    if is_mended:
+        text = text.replace("\n  steps:", "\nsteps:").replace("system: $", "system $")
+    for _ in range(edits):
+        at = rng.randrange(len(text))
+        text = text[:at] + rng.choice(PIECES) * rng.choice([1, 1, 3]) + text[at + rng.choice([0, 0, 1, 5, 30]) :]
+    lines = LINE_BREAK.split(text)
+    (examined,) = examine([Text(text, "f")])
+    for problem in examined.problems:
+        assert problem.source == lines[problem.line - 1][:400]
+        assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
+        render(problem)

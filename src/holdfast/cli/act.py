@@ -160,4 +160,4 @@ def publish_command(files: tuple[str, ...], name: str, output: str, server: str,
     for view in views:
         what = "published" if view.is_new else "unchanged"
         say(f"{what}  {bold(view.name)}  version {view.version}")
-    say(dim(f"run it: holdfast run {views[0].name}"))
+    say(dim(f"run it: holdfast run {views[-1].name}"))

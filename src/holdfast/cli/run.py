@@ -89,7 +89,8 @@ def run_command(
     if bool(file) == bool(resume):
         raise BadUsage("give a workflow file, the name of a published workflow, or --continue ID")
     from_file = bool(file) and is_file(file)
-    path = Path(split_name(file)[0]) if from_file and file != "-" else None
+    name_of_file = split_name(file)[0]
+    path = Path(name_of_file) if from_file and name_of_file != "-" else None
     flags = {"server": server, "token": token, "store": store, "modules": modules}
     settings = Settings(flags, start=path.parent if path else None)
     source = load_source(file, name) if from_file else None

@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from .nodes import Document, Node, Report, a_type, place_of
-from .syntax import diagnose
+from .syntax import HALF, braces, diagnose
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
@@ -129,6 +131,9 @@ def read(text: str, file: str = "") -> tuple[list[Document], Report, bool]:
             help = "this is a byte order mark, left over where files were joined; remove it"
         report.at(line, column, "HF0118", f"the character U+{ord(bad.group()):04X} is not allowed in YAML", help=help)
         return [], report, False
+    if text.lstrip()[:1] in ("{", "[") and _HALVES.search(text):
+        whole = _join_halves(whole)
+        report = Report(whole)
     is_sure = True
     room = REREAD_BYTES
     told: set[int] = set()
@@ -163,6 +168,32 @@ def read(text: str, file: str = "") -> tuple[list[Document], Report, bool]:
         whole.original = original
         found, report = report.found, Report(whole)
         report.take(found)
+
+
+#: a character beyond the first 65,536, as JSON escapes it: two halves, which YAML does not know
+_HALVES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+
+
+def _join_halves(document: Document) -> Document:
+    """The same text with one escape for one character, if it is JSON; in YAML, `\\ud83d` may as well be plain text."""
+    try:
+        msgspec.json.decode(document.text)
+    except (msgspec.DecodeError, RecursionError):
+        return document
+    lines = list(document.lines)
+    original = {}
+    for at, line in enumerate(lines):
+        joined = _HALVES.sub(_join, line)
+        if joined != line:
+            lines[at], original[at] = joined, line
+    found = Document(document.file, "\n".join(lines), lines)
+    found.original = original
+    return found
+
+
+def _join(match: re.Match[str]) -> str:
+    code = 0x10000 + ((int(match[2], 16) - 0xD800) << 10) + (int(match[3], 16) - 0xDC00)
+    return f"{match[1]}\\U{code:08X}"
 
 
 def load_data(data: Any, file: str = "") -> Document:
@@ -298,6 +329,9 @@ class _Building:
                         except Unstorable as error:
                             self.is_whole = False
                             report.add(node, "HF0118", str(error))
+                    elif style == '"' and _unstorable(value):
+                        # Only the parser in Python lets it pass.
+                        report.add(node, "HF0118", "the text holds half of a character", help=HALF)
                     node.value = value
                 else:
                     node.value = [] if kind == "SequenceStartEvent" else {}
@@ -345,7 +379,11 @@ def _key(report: Report, parent: Node, event: Any, kind: str) -> tuple[str, int,
     mark = event.start_mark
     line, column = mark.line, mark.column
     if kind != "ScalarEvent":
-        report.at(line, column, "HF0105", "a list or map cannot be a key")
+        help = braces(report.document.lines[line], column) if kind == "MappingStartEvent" else ""
+        if help:
+            report.at(line, column - 1, "HF0101", "a plain value cannot begin with `{{`", width=2, help=help)
+        else:
+            report.at(line, column, "HF0105", "a list or map cannot be a key")
         return "", -1, -1
     text: str = event.value
     if not event.style:

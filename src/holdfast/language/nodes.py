@@ -56,12 +56,15 @@ class Document:
         head = 0
         while head < min(len(source), len(original)) and source[head] == original[head]:
             head += 1
-        if column > head:
+        if column >= head:
             behind = len(source) - column
             tail = 0
             while tail < min(len(source), len(original)) and source[-1 - tail] == original[-1 - tail]:
                 tail += 1
-            column = len(original) - behind if behind <= tail else column - (source[head] in "'\"")
+            if behind <= tail:
+                column = len(original) - behind
+            elif column > head and source[head] in "'\"":
+                column -= 1
         return original, max(0, min(column, len(original)))
 
 

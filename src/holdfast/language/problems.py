@@ -243,16 +243,21 @@ PROBLEMS: dict[str, Explanation] = {
 
 def suggest(word: str, candidates: Iterable[str]) -> str:
     """The candidate that was probably meant, or nothing."""
-    best, score = "", 0.0
     plain = word.lower().replace("-", "").replace("_", "")
     if not plain or len(plain) > 64:
         return ""
+    best, score = "", 0.0
+    enough = 0.6 if len(plain) <= 4 else 0.7
     for candidate in sorted(set(candidates)):
         other = candidate.lower().replace("-", "").replace("_", "")
-        ratio = SequenceMatcher(None, plain, other).ratio()
-        if ratio > score:
+        matcher = SequenceMatcher(None, plain, other)
+        # Upper bounds first: a file of nothing but unknown keys must not take long.
+        if matcher.real_quick_ratio() < enough or matcher.quick_ratio() < enough:
+            continue
+        ratio = matcher.ratio()
+        if ratio > score and ratio >= enough:
             best, score = candidate, ratio
-    return best if score >= (0.6 if len(plain) <= 4 else 0.7) else ""
+    return best
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:

@@ -45,12 +45,15 @@ _KINDS = (
     ("directive", re.compile("directive")),
 )
 
+HALF = "write the whole character, or its number with `\\U` and eight digits"
+
 _KEY = r"[A-Za-z_$][\w.$-]*"
 #: what stands before a value on its line: dashes and keys
 _LEAD = re.compile(rf"\s*(?:-[ ]+)*(?:(?:{_KEY}|'[^']*'|\"[^\"]*\")[ ]*:[ ]+)?")
 _KEY_LINE = re.compile(rf"(?P<indent>[ ]*)(?P<key>{_KEY})[ ]*:(?:[ ]+(?P<value>.*))?$")
 _ITEM = re.compile(r"(?P<indent>[ ]*)(?P<dash>-[ ]+)(?P<text>[^ ].*)$")
 _SQUEEZED = re.compile(rf"(?P<lead>[ ]*(?:-[ ]+)?)(?P<key>{_KEY}):(?!//)(?=[^ :])")
+_DASH = re.compile(r"-[ ]+")
 _COMMENT = re.compile(r"[ \t]#.*$")
 
 
@@ -110,11 +113,13 @@ class _Place:
             return self._after_value()
         if found := self._key_below():
             return found
-        columns = sorted({_indent(text) + 1 for text in self.lines[: self.line] if _is_content(text)})
-        above = ", ".join(str(n) for n in columns[:6])
+        columns = sorted({at + 1 for text in self.lines[: self.line] if _is_content(text) for at in _starts(text)})
         help = "check the indentation: keys of one map, and the dashes of one list, start in the same column"
-        if above:
-            help += f"\nlines above start in column{'s' if len(columns) > 1 else ''} {above}"
+        if len(columns) == 1:
+            help += f"\nwhat stands above starts in column {columns[0]}"
+        elif columns:
+            *others, last = [str(column) for column in columns[:6]]
+            help += f"\nwhat stands above starts in the columns {', '.join(others)} and {last}"
         return Finding(self.line, self.column, 1, f"nothing begins in column {self.column + 1} that this line could "
                        "belong to", "", help)  # fmt: skip
 
@@ -212,6 +217,8 @@ class _Place:
         fixed = f"{self.source[:at]}\\{self.source[at:]}"
         help = f"in double quotes a backslash begins an escape; double it, or use single quotes:\n{fixed.strip()}"
         message = f"`{shown}` is not an escape that YAML knows"
+        if re.match(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", self.source[at:]):
+            return Finding(self.line, at, 6, f"`{self.source[at : at + 6]}` is half of a character", "", HALF)
         if shown in ("\\x", "\\u", "\\U"):
             message = f"`{shown}` needs { {'x': 2, 'u': 4, 'U': 8}[shown[1]] } hexadecimal digits of a character"
         return Finding(self.line, at, 2, message, "", help, Repair(self.line, fixed))
@@ -246,7 +253,8 @@ class _Place:
                 return Finding(self.line, self.column, 1, message, label, f"use double quotes:\n{fixed.strip()}",
                                Repair(self.line, fixed))  # fmt: skip
             return self._quoted(self.line, start, self.column, 1, message, label)
-        if mark in ("*", "&", "!", "%", "@", "`"):
+        if mark in ("*", "&", "!", "%", "@", "`") or value.startswith("{{"):
+            mark = "{{" if mark == "{" else mark
             return self._quoted(self.line, start, start, 1, f"a plain value cannot begin with `{mark}`")
         return Finding(self.line, self.column, 1, "the value ended before this", "", "quote the whole value")
 
@@ -369,6 +377,26 @@ def _quote_expressions(source: str) -> str:
         at += 1
     close(len(source))
     return "".join(out)
+
+
+def braces(source: str, column: int) -> str:
+    """How to write a text that begins with `{{`, which YAML takes for a map in a map."""
+    start = source.rfind("{{", 0, column + 1)
+    if start < 0:
+        return ""
+    comment = _COMMENT.search(source, start)
+    value = source[start : comment.start() if comment else len(source)].rstrip()
+    return f"quote the value:\n{source[:start].lstrip()}{quote(value)}"
+
+
+def _starts(text: str) -> list[int]:
+    """Columns in which a line begins something: its dashes, and what follows them."""
+    at = _indent(text)
+    found = [at]
+    while (dash := _DASH.match(text, at)) and len(found) < 40:
+        at = dash.end()
+        found.append(at)
+    return found
 
 
 def _indent(text: str) -> int:
