@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from holdfast.core.errors import InvalidDefinition
 from holdfast.core.lanes import FINALLY, HANDLER
 from holdfast.core.model import Retry
 
@@ -17,7 +18,7 @@ from .conditions import compile_condition, compile_test
 from .definition import NESTING, RETRIED, take_keys
 from .evaluate import Scope
 from .limits import Backoff, Limit, parse_backoff, parse_concurrency, parse_limit
-from .load import Unstorable, scalar
+from .load import Unstorable, load, scalar
 from .names import Excerpt, Names, Previous, Shared, Value, constant
 from .nodes import Node, Report
 from .parts import check_retention, excerpt_of, literal_map, micros, plain_of, readable, span, text_of, yes_of
@@ -579,7 +580,10 @@ class StepCompiler:
         report, args = self.report, draft.args
         target = args["target"]
         if isinstance(target, Excerpt) and target.text[:1] == "[":
-            step.args["target"] = names.test(target, lenient=False)
+            if "${" in target.text:
+                step.args["target"] = names.test(target, lenient=False)
+            else:
+                step.args["target"] = constant(self._flow_list(target))
         else:
             step.args["target"] = self._arg(draft, "target", names)
         value = step.args["target"]
@@ -604,6 +608,15 @@ class StepCompiler:
                 self._at(args["concurrency"]).report(
                     report, "HF0115", "`reducing` passes values from run to run, so there can be only one at a time"
                 )
+
+    def _flow_list(self, at: Excerpt) -> Any:
+        """`[a, b]` as YAML would read it."""
+        try:
+            return load(at.text).root.plain()
+        except InvalidDefinition as invalid:
+            first = invalid.problems[0].message if invalid.problems else invalid.message
+            at.report(self.report, "HF0108", f"the list cannot be read: {first}")
+            return []
 
     def _concurrency(self, given: Node | Excerpt, names: Names) -> Callable[[Scope, int], int]:
         at = excerpt_of(given)

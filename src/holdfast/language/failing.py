@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 STOPPING = frozenset(("cancelled", "stopped"))
 #: not a body of the step: its lanes failed, and what it says of handlers was said to each of them
 NESTED = -3
+#: an error that everybody may handle
+NEVER = 1 << 30
 #: causes of causes that are kept
 MAX_CAUSES = 5
 
@@ -63,23 +65,23 @@ def _placed(failure: Failure, label: str) -> Failure:
     return failure if failure.step else msgspec.structs.replace(failure, step=label)
 
 
-def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0) -> bool:
+def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, until: int = NEVER) -> bool:
     """From the step that stands in frame `at` outwards, until somebody handles it. `came` says from which body of
-    that step the error comes: its own work, its handler or its `finally`."""
+    that step the error comes: its own work, its handler or its `finally`. Nobody in a frame from `until` on may
+    handle it: there it only cleans up."""
     handled = walk.failure()
     if handled is not None and came == 0 and failure.cause is None and failure is not handled:
         failure = msgspec.structs.replace(failure, cause=_shortened(handled))
     is_stopping = failure.kind in STOPPING
     while at >= 0:
         step = walk.step_at(at)
-        if came == 0 and step.on_error and not is_stopping:
-            walk.cancel_timer(at)
+        is_handled = not is_stopping and at < until
+        walk.cancel_timer(at)
+        if came == 0 and step.on_error and is_handled:
             return _lay(walk, step.index, HANDLER, at + 1, failure)
         if came in (0, HANDLER) and step.cleanup:
-            walk.cancel_timer(at)
-            return _lay(walk, step.index, FINALLY, at + 1, failure)
-        walk.cancel_timer(at)
-        if step.continues and came != FINALLY and not is_stopping:
+            return _lay(walk, step.index, FINALLY, at + 1, failure, until)
+        if step.continues and came != FINALLY and is_handled:
             walk.cut(at + 1)
             walk.drop()
             return flow.tolerated(run, walk, step, failure)
@@ -99,17 +101,17 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0) ->
     return fail(run, walk, failure)
 
 
-def outward(run: Run, walk: Walk, failure: Failure) -> bool:
+def outward(run: Run, walk: Walk, failure: Failure, until: int = NEVER) -> bool:
     """The innermost handler did not want the error, or its `finally` is done: on to what is around it."""
     frame = walk.frames[-1]
     base, kind = frame.base, frame.body
     # Nobody stands in an unmatched handler or in a `finally` that is done; what failed lies below it.
     walk.cut(walk.depth - 1)
-    return propagate(run, walk, failure, base - 1, kind)
+    return propagate(run, walk, failure, base - 1, kind, until)
 
 
-def _lay(walk: Walk, scope: int, kind: int, base: int, failure: Failure) -> bool:
-    walk.handle(scope, kind, base, failure, None)
+def _lay(walk: Walk, scope: int, kind: int, base: int, failure: Failure, until: int = NEVER) -> bool:
+    walk.handle(scope, kind, base, failure, None if until == NEVER else ("until", until))
     return True
 
 
@@ -182,7 +184,7 @@ def halt(run: Run, walk: Walk, failure: Failure, depth: int) -> bool:
         walk.set_wait(Wait.STOPPED)
         run.flush(walk)
         return False
-    return propagate(run, walk, failure, depth - 1)
+    return propagate(run, walk, failure, walk.depth - 1, 0, depth)
 
 
 def _note(walk: Walk, failure: Failure, depth: int) -> None:
@@ -197,4 +199,4 @@ def stopped(run: Run, walk: Walk) -> bool:
     walk.put(Op.STOP, None, 0)
     walk.stop = None
     walk.set_wait(Wait.NOTHING)
-    return propagate(run, walk, failure, walk.stop_base - 1)
+    return propagate(run, walk, failure, walk.depth - 1, 0, walk.stop_base)

@@ -181,7 +181,7 @@ def after_cleanup(run: Run, walk: Walk) -> bool:
     frame = walk.frames[-1]
     then = frame.then or ("on", None)
     if frame.error is not None:
-        return failing.outward(run, walk, frame.error)
+        return failing.outward(run, walk, frame.error, then[1] if then[0] == "until" else failing.NEVER)
     if frame.base == 0:
         return over(run, walk, then[1])
     walk.cut(frame.base)
@@ -219,6 +219,9 @@ def jump(run: Run, walk: Walk, target: str) -> bool:
         if position is not None:
             return go_to(run, walk, depth, position, target)
         depth = outside(walk, depth)
+    position = run.workflow.positions.get((walk.scope_owner, walk.frames[0].body), {}).get(word)
+    if position is not None:  # from a handler of the lane as a whole
+        return go_to(run, walk, 0, position, target)
     raise failing.Raised(Failure("no-such-step", f"there is no step `{word}` to go to from here", code="HF0123"))
 
 
@@ -304,6 +307,7 @@ def end(run: Run, walk: Walk, is_handled: bool = False) -> bool:
 
 def over(run: Run, walk: Walk, output: Any) -> bool:
     walk.output = output
+    walk.drop()
     for depth in (*walk.own.timers, *walk.timers) if walk.own.timers or walk._timers else ():
         walk.cancel_timer(depth)
     if walk.parent:

@@ -216,9 +216,15 @@ def word_end(text: str, at: int) -> int:
     quoted = _QUOTED.match(text, at)
     if quoted and (quoted.end() == len(text) or text[quoted.end()].isspace()):
         return quoted.end()
+    if text.startswith("{", at):
+        end = _expression_end(text, at + 1)
+        if text[end - 1 : end] == "}" and (end == len(text) or text[end].isspace()):
+            return end  # {a, b}
     while at < len(text) and not text[at].isspace():
         if text.startswith("${", at):
             at = _expression_end(text, at + 2)
+        elif text[at] == "[" and (quoted := _QUOTED.match(text, at + 1)):
+            at = quoted.end()  # a['b c']
         elif text[at] == "=" and (quoted := _QUOTED.match(text, at + 1)):
             at = quoted.end()  # key="two words"
         else:
