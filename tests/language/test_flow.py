@@ -282,7 +282,7 @@ def test_retry_timeout_is_caught_by_its_own_handler() -> None:
         ("- let base = 10\n- foreach x in 1..2 do return ${base + x}\n- return ${output}", [11, 12]),
         ("- foreach x in ${[]} do return 1\n- return ${output}", []),
         ("- step: foreach x in 1..5\n  condition: '${x} > 3'\n  steps: ['return ${x}']\n- return ${output}", [4, 5]),
-        ("- step: foreach {a, b} in ${[{a: 1, b: 2}, {a: 3, b: 4}]}\n  steps: ['return ${a + b}']\n- return ${output}",
+        ("- step: 'foreach {a, b} in ${[{a: 1, b: 2}, {a: 3, b: 4}]}'\n  steps: ['return ${a + b}']\n- return ${output}",
          [3, 7]),
         ("- step: foreach x in 1..3\n  reducing: {sum: 0}\n  steps: ['let sum = ${sum + x}']\n- return ${sum} ${output.sum}",
          "6 6"),

@@ -89,7 +89,7 @@ class World:
         return self.sensors[key].waiters if key in self.sensors else ()
 
     def entity(self, key: p.EntityKey) -> EntityRow | None:
-        return None
+        return EntityRow(key.id)
 
     def history(self, execution: str) -> list[tuple[int, tuple[e.Event, ...]]]:
         return self.histories[execution]

@@ -136,17 +136,17 @@ def perform(run: Run, walk: Walk, step: Step) -> bool:
 def reenter(run: Run, walk: Walk, is_forced: bool) -> bool:
     """The lane stands at what failed; its condition is not asked again, and lanes below that ended well stay."""
     walk.set_phase(BODY)
-    children = [child for child in run.below(walk.id) if run.failure_of(child) is not None]
-    if children:
-        walk.wait = Wait.NOTHING
-        for child in children:
-            carry(run, child, is_forced)
-        run.stop(walk, Wait.LANES)
-        return False
-    if walk.lane is not None and not walk.open and (walk.failed or walk.fan is not None):
-        walk.drop()
     walk.is_resuming = True
+    run.is_forced = is_forced
     return True
+
+
+def children(run: Run, walk: Walk) -> bool:
+    """The step is entered again: those of its lanes that failed go on, the others are done."""
+    run.stop(walk, Wait.LANES)
+    for child in [each for each in run.below(walk.id) if run.failure_of(each) is not None]:
+        carry(run, child)
+    return False
 
 
 def repeats(run: Run, walk: Walk, step: Step) -> bool:
@@ -172,32 +172,47 @@ def repeats(run: Run, walk: Walk, step: Step) -> bool:
 # --- after an end ------------------------------------------------------------------------------------
 def carry_on(run: Run, is_forced: bool) -> None:
     """The execution ended in the middle; every lane goes on where it stands."""
-    carry(run, run.walk(ROOT_LANE), is_forced)
+    run.is_forced = is_forced
+    for id in sorted(run.state.lanes, reverse=True):
+        if id != ROOT_LANE and run.state.lanes[id].failure is None:
+            _interrupted(run, run.walk(id))
+    root = run.walk(ROOT_LANE)
+    if run.failure_of(root) is not None:
+        root.put(Op.REOPEN)
+        run.failures[ROOT_LANE] = None
+    _go_on(run, root)
 
 
-def carry(run: Run, walk: Walk, is_forced: bool) -> None:
-    failure = run.failure_of(walk)
-    if failure is not None:
-        walk.put(Op.REOPEN)
-        walk.wait = Wait.NOTHING
-        run.failures[walk.id] = None
-        if walk.parent:
-            parent = run.walk(walk.parent)
-            parent.open += 1
-            parent.failed -= 1
-    owner = run.workflow.owner_of(walk.scope_owner) if walk.depth else None
-    below = list(run.below(walk.id))
-    if below:
-        walk.set_wait(Wait.LANES)
-        run.flush(walk)
-        for child in below:
-            carry(run, child, is_forced)
-        return
-    if not is_forced and not _may_reenter(run.workflow, run.state, walk.own) and walk.waypoints:
+def _interrupted(run: Run, walk: Walk) -> None:
+    """A lane that was in the middle of something counts as failed there, like the others."""
+    failure = Failure("stopped", "the execution ended", is_repeatable=_may_reenter(run.workflow, run.state, walk.own))
+    walk.put(Op.FAIL, failure)
+    run.flush(walk)
+    walk.wait = Wait.STOPPED
+    run.failures[walk.id] = failure
+    parent = run.walk(walk.parent)
+    parent.open -= 1
+    parent.failed += 1
+
+
+def carry(run: Run, walk: Walk) -> None:
+    """A lane that failed goes on."""
+    walk.put(Op.REOPEN)
+    run.failures[walk.id] = None
+    parent = run.walk(walk.parent)
+    parent.open += 1
+    parent.failed -= 1
+    _go_on(run, walk)
+
+
+def _go_on(run: Run, walk: Walk) -> None:
+    owner = run.workflow.owner_of(walk.scope_owner)
+    walk.wait = Wait.NOTHING
+    is_here = walk.failed or run.is_forced or _may_reenter(run.workflow, run.state, walk.own)
+    if not is_here and walk.waypoints:
         walk.replay(next(reversed(walk.waypoints)))
     else:
         walk.is_resuming = True
-    walk.set_wait(Wait.NOTHING)
     walk.set_phase(ENTERING if owner is not None and owner.is_entered else BODY)
     run.queue.append(walk)
 

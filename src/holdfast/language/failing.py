@@ -168,6 +168,9 @@ def halt(run: Run, walk: Walk, failure: Failure, depth: int) -> bool:
                     is_waiting = is_waiting or job.status is JobStatus.STARTED
         case Wait.LOCK:
             sharing.leave(run, walk)
+            walk.set_wait(Wait.NOTHING)
+            walk.set_phase(BODY)
+            return fail(run, walk, _placed(failure, run.label(walk.scope_owner)))  # it never came in
         case Wait.SENSOR:
             sharing.leave_sensors(run, walk)
         case _:

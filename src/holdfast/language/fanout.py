@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.lanes import BODY, ENTERING, Op
 from holdfast.core.model import Failure, Wait
 
-from . import failing, flow, pinning
+from . import again, failing, flow, pinning
 from .compiled import Step
 from .evaluate import ABSENT, settle
 from .operations import ExpressionError
@@ -47,6 +47,8 @@ def _spawn(
 
 def branches(run: Run, walk: Walk, step: Step) -> bool:
     """`parallel` and `graph`: one lane per body, as soon as what it needs has ended."""
+    if walk.failed:
+        return again.children(run, walk)
     walk.settle_position()
     opened = [
         _spawn(run, walk, number, step.index, number, {})
@@ -73,6 +75,8 @@ def _open_ready(run: Run, walk: Walk, step: Step, ended: int) -> None:
 
 def once(run: Run, walk: Walk, step: Step) -> bool:
     """A nested workflow without targets, or a registered type."""
+    if walk.failed:
+        return again.children(run, walk)
     walk.bind(step)
     given = {name: run.keep(value) for name, value in (walk.local or {}).items()}
     scope, entity = step.index, ""
@@ -99,6 +103,8 @@ def _parameters(run: Run, walk: Walk, step: Step, given: dict[str, Any]) -> dict
 
 def each(run: Run, walk: Walk, step: Step) -> bool:
     """A nested workflow for every target."""
+    if walk.failed:
+        return again.children(run, walk)
     if walk.fan is not None:
         return fill(run, walk, step)  # out of fuel in the middle of it
     walk.bind(step)

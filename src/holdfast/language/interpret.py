@@ -170,7 +170,7 @@ class Run:
 
     does = ENTER
 
-    __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_over", "loaded", "next_lane", "next_timer",
+    __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over", "loaded", "next_lane", "next_timer",
                  "now", "queue", "reads", "shared", "state", "told", "turns_left", "walks", "workflow")  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
@@ -197,6 +197,8 @@ class Run:
         #: signals sent during this call
         self.told = 0
         self.is_over = False
+        #: somebody takes the responsibility for entering again what may not run twice
+        self.is_forced = False
         #: lanes that wait for a turn and were not reached in this one
         self.turns_left = False
 
