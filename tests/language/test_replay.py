@@ -103,7 +103,7 @@ steps:
     for start in ("there", "last", "1"):
         world.ask("e1", r.ReplayExecution(start))
         assert world.run().output() == 2
-    assert world.labels() == ["a.b"] * 4
+    assert world.labels() == ["there"] * 4
     assert [event.visit for event in world.events(e.JobScheduled)] == [1, 2, 3, 4]
     assert world.states["e1"].run == 4
 
