@@ -7,10 +7,9 @@ import math
 from collections.abc import Callable
 from functools import cmp_to_key
 from typing import Any, NamedTuple, TypeAlias
-from urllib.parse import quote
 
 from .nodes import a_type, type_name
-from .notations import from_json, to_json, to_shell
+from .notations import from_json, to_address, to_json, to_shell
 from .operations import (
     MAX_SIZE,
     ExpressionError,
@@ -428,7 +427,7 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "base64_decode": Function(_base64_decode, 1, 1, "base64_decode(s)", "the text that base64 stands for"),
     "url_encode": Function(
-        lambda n, s: quote(to_text(s, n), safe=""), 1, 1, "url_encode(s)", "as a part of an address",
+        lambda n, s: to_address(to_text(s, n)), 1, 1, "url_encode(s)", "as a part of an address",
     ),
     "shell_quote": Function(
         lambda n, s: to_shell(to_text(s, n)), 1, 1, "shell_quote(s)", "as one word of a shell command",
