@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import math
 from collections.abc import Callable
 from functools import cmp_to_key
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .nodes import a_type, type_name
 from .notations import from_json, to_address, to_json, to_shell
@@ -24,9 +24,11 @@ from .operations import (
     truthy,
 )
 from .problems import Unreadable
-from .regex import Match, Regex, compile_regex
 from .tree import Expr
 from .values import Mismatch, coerce, parse_duration
+
+if TYPE_CHECKING:
+    from .regex import Match, Regex
 
 MAX_RANGE = 10_000
 
@@ -204,6 +206,8 @@ def _unique(node: Expr, items: Any) -> list[Any]:
 
 # --- patterns --------------------------------------------------------------------------------------
 def _regex(node: Expr, name: str, pattern: Any) -> Regex:
+    from .regex import compile_regex  # slow to import, and most workflows have no patterns
+
     try:
         return compile_regex(_string(node, name, pattern), dotall=True)
     except Unreadable as error:
@@ -349,7 +353,7 @@ def _average(node: Expr, items: Any) -> Any:
 
 def _base64_decode(node: Expr, text: Any) -> str:
     try:
-        return base64.b64decode(_string(node, "base64_decode", text), validate=True).decode()
+        return binascii.a2b_base64(_string(node, "base64_decode", text), strict_mode=True).decode()
     except ValueError:
         raise ExpressionError("`base64_decode` needs the base64 of a text", node) from None
 
@@ -423,7 +427,8 @@ FUNCTIONS: dict[str, Function] = {
         lambda n, x: type_name(x), 1, 1, "type(x)", "`string`, `integer`, `number`, `boolean`, `list`, `map` or `null`",
     ),
     "base64": Function(
-        lambda n, s: base64.b64encode(_string(n, "base64", s).encode()).decode(), 1, 1, "base64(s)", "a text in base64",
+        lambda n, s: binascii.b2a_base64(_string(n, "base64", s).encode(), newline=False).decode(), 1, 1,
+        "base64(s)", "a text in base64",
     ),
     "base64_decode": Function(_base64_decode, 1, 1, "base64_decode(s)", "the text that base64 stands for"),
     "url_encode": Function(
