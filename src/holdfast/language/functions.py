@@ -18,6 +18,7 @@ from .operations import (
     checked,
     compare,
     contains,
+    distinct,
     is_number,
     same,
     to_text,
@@ -194,14 +195,7 @@ def _round(node: Expr, value: Any, digits: Any = 0) -> Any:
 
 
 def _unique(node: Expr, items: Any) -> list[Any]:
-    given = _list(node, "unique", items)
-    if len(given) > 1_000:
-        raise ExpressionError("`unique` takes at most 1,000 items", node, code="HF0161")
-    made: list[Any] = []
-    for item in given:
-        if not any(same(item, other) for other in made):
-            made.append(item)
-    return made
+    return distinct(_list(node, "unique", items))
 
 
 # --- patterns --------------------------------------------------------------------------------------
