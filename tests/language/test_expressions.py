@@ -12,7 +12,7 @@ from holdfast.core.model import BlobRef
 from holdfast.language.evaluate import ABSENT, FUEL, compile_expression
 from holdfast.language.expressions import ExpressionSyntax, parse
 from holdfast.language.functions import FUNCTIONS
-from holdfast.language.operations import ExpressionError
+from holdfast.language.operations import ExpressionError, distinct, same
 from holdfast.language.templates import parse_template, parse_words
 from holdfast.language.tree import (
     Binary,
@@ -178,6 +178,23 @@ def test_errors_say_what_and_where(text: str, message: str, start: int, end: int
         value_of(text)
     assert message in caught.value.message
     assert (caught.value.start, caught.value.end) == (start, end)
+
+
+_data = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from([0.0, 1.0, 1.5, "", "a", "list"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.lists(_data, max_size=8))
+def test_distinct_keeps_the_first_of_those_that_are_the_same(items: list[Any]) -> None:
+    expected: list[Any] = []
+    for item in items:
+        if not any(same(item, other) for other in expected):
+            expected.append(item)
+    got = distinct(items)
+    assert [(type(item), item) for item in got] == [(type(item), item) for item in expected]
 
 
 def test_coalescing_does_not_hide_mistakes() -> None:

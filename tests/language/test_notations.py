@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.language.notations import from_json, from_yaml, to_json, to_shell, to_yaml
+from holdfast.language.notations import from_json, from_yaml, to_address, to_json, to_shell, to_yaml
 from holdfast.language.operations import ExpressionError
 
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
@@ -55,6 +56,12 @@ def test_yaml_is_written_for_people() -> None:
 def test_what_cannot_be_read(read: Any, text: str, message: str) -> None:
     with pytest.raises(ExpressionError, match=message):
         read(text)
+
+
+@given(_texts)
+def test_an_address_reads_back(text: str) -> None:
+    assert to_address(text) == quote(text, safe="")
+    assert unquote(to_address(text)) == text
 
 
 @given(_texts.filter(lambda text: "\0" not in text))

@@ -8,7 +8,7 @@ value of a sensor) is its subject.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .evaluate import ABSENT, STEPS_PER_FUEL, Scope, settle, spend
 from .names import Excerpt, Names, Value
@@ -17,7 +17,9 @@ from .operations import ExpressionError, truthy
 from .predicates import ORDERS, WHEN, causes, equal, follow_path, is_there, item_of, ordered, parse_path, texts
 from .predicates import glob as glob
 from .problems import Unreadable, did_you_mean
-from .regex import Regex, compile_regex
+
+if TYPE_CHECKING:
+    from .regex import Regex
 
 #: a test of a value, which may be ABSENT
 Test: TypeAlias = Callable[[Scope, Any], bool]
@@ -319,6 +321,8 @@ def _glob(node: Node, names: Names) -> Test:
 
 
 def _regex(node: Node, names: Names) -> Test:
+    from .regex import compile_regex  # as in `functions`
+
     pattern = names.shape(node, lenient=True)
     ready: Regex | None = None
     if pattern.fn is None:

@@ -8,7 +8,7 @@ from typing import Any
 from .evaluate import ABSENT
 from .nodes import a_type
 from .notations import from_json, from_yaml, to_json, to_shell, to_yaml
-from .operations import MAX_SIZE, ExpressionError, calculate, compare, is_number, same, to_text
+from .operations import MAX_SIZE, ExpressionError, calculate, compare, distinct, is_number, to_text
 from .predicates import follow_path
 from .problems import Unreadable
 from .regex import Pay, Regex, compile_regex
@@ -148,7 +148,7 @@ def merge(value: Any, kind: str, is_deep: bool, is_lax: bool) -> Any:
             made = _merged(made, item, MAX_MERGE_DEPTH) if is_deep else {**made, **item}
         return made
     flat = [inner for item in items for inner in (item if isinstance(item, list) else [item])]
-    return unique(flat) if kind == "set" else flat
+    return distinct(flat) if kind == "set" else flat
 
 
 def _merged(left: Any, right: Any, depth: int) -> Any:
@@ -160,16 +160,6 @@ def _merged(left: Any, right: Any, depth: int) -> Any:
             **{key: _merged(left[key], item, depth - 1) if key in left else item for key, item in right.items()},
         }
     return [*left, *right] if isinstance(left, list) and isinstance(right, list) else right
-
-
-def unique(items: list[Any]) -> list[Any]:
-    if len(items) > 1_000:
-        raise ExpressionError("a set has at most 1,000 items", code="HF0161")
-    made: list[Any] = []
-    for item in items:
-        if not any(same(item, other) for other in made):
-            made.append(item)
-    return made
 
 
 def end_of(index: int) -> Callable[[Any], Any]:

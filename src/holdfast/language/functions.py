@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import math
 from collections.abc import Callable
 from functools import cmp_to_key
-from typing import Any, NamedTuple, TypeAlias
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .nodes import a_type, type_name
-from .notations import from_json, to_json, to_shell
+from .notations import from_json, to_address, to_json, to_shell
 from .operations import (
     MAX_SIZE,
     ExpressionError,
@@ -19,15 +18,18 @@ from .operations import (
     checked,
     compare,
     contains,
+    distinct,
     is_number,
     same,
     to_text,
     truthy,
 )
 from .problems import Unreadable
-from .regex import Match, Regex, compile_regex
 from .tree import Expr
 from .values import Mismatch, coerce, parse_duration
+
+if TYPE_CHECKING:
+    from .regex import Match, Regex
 
 MAX_RANGE = 10_000
 
@@ -193,18 +195,13 @@ def _round(node: Expr, value: Any, digits: Any = 0) -> Any:
 
 
 def _unique(node: Expr, items: Any) -> list[Any]:
-    given = _list(node, "unique", items)
-    if len(given) > 1_000:
-        raise ExpressionError("`unique` takes at most 1,000 items", node, code="HF0161")
-    made: list[Any] = []
-    for item in given:
-        if not any(same(item, other) for other in made):
-            made.append(item)
-    return made
+    return distinct(_list(node, "unique", items))
 
 
 # --- patterns --------------------------------------------------------------------------------------
 def _regex(node: Expr, name: str, pattern: Any) -> Regex:
+    from .regex import compile_regex  # slow to import, and most workflows have no patterns
+
     try:
         return compile_regex(_string(node, name, pattern), dotall=True)
     except Unreadable as error:
@@ -350,7 +347,7 @@ def _average(node: Expr, items: Any) -> Any:
 
 def _base64_decode(node: Expr, text: Any) -> str:
     try:
-        return base64.b64decode(_string(node, "base64_decode", text), validate=True).decode()
+        return binascii.a2b_base64(_string(node, "base64_decode", text), strict_mode=True).decode()
     except ValueError:
         raise ExpressionError("`base64_decode` needs the base64 of a text", node) from None
 
@@ -424,11 +421,12 @@ FUNCTIONS: dict[str, Function] = {
         lambda n, x: type_name(x), 1, 1, "type(x)", "`string`, `integer`, `number`, `boolean`, `list`, `map` or `null`",
     ),
     "base64": Function(
-        lambda n, s: base64.b64encode(_string(n, "base64", s).encode()).decode(), 1, 1, "base64(s)", "a text in base64",
+        lambda n, s: binascii.b2a_base64(_string(n, "base64", s).encode(), newline=False).decode(), 1, 1,
+        "base64(s)", "a text in base64",
     ),
     "base64_decode": Function(_base64_decode, 1, 1, "base64_decode(s)", "the text that base64 stands for"),
     "url_encode": Function(
-        lambda n, s: quote(to_text(s, n), safe=""), 1, 1, "url_encode(s)", "as a part of an address",
+        lambda n, s: to_address(to_text(s, n)), 1, 1, "url_encode(s)", "as a part of an address",
     ),
     "shell_quote": Function(
         lambda n, s: to_shell(to_text(s, n)), 1, 1, "shell_quote(s)", "as one word of a shell command",

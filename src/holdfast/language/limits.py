@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from math import floor
 from typing import Any, TypeAlias
 
 from holdfast.core.durations import MAX_DURATION
@@ -239,12 +237,16 @@ def _jitter(word: str, start: int) -> float:
 
 
 # --- concurrency -----------------------------------------------------------------------------------
+#: parts and numbers are counted in these, so that `33.3%` is exact
+_ONE = 10**8
+
+
 @dataclass(slots=True, frozen=True)
 class _Share:
-    """A part of the count, and a fixed number: `50%` is (1/2, 0), `-3` is (1, -3)."""
+    """A part of the count, or a fixed number."""
 
-    part: Fraction
-    number: Fraction
+    part: int = 0
+    number: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -271,7 +273,7 @@ class Concurrency:
     def resolve(self, count: int) -> int:
         """For `count` targets; raises Mismatch where that is less than one."""
         # Nothing runs then, so no share of it can be wrong.
-        made = floor(_amount(self._term, count)) if count else 1
+        made = _amount(self._term, count) // _ONE if count else 1
         if made < 1:
             raise Mismatch(
                 f"`{self.text}` of {count} target{'s' if count != 1 else ''} is {made}; at least 1 is needed"
@@ -281,15 +283,15 @@ class Concurrency:
     @property
     def fixed(self) -> int | None:
         """The number, where it does not depend on the count."""
-        return None if _depends(self._term) else floor(_amount(self._term, 0))
+        return None if _depends(self._term) else _amount(self._term, 0) // _ONE
 
 
-def _amount(term: _Term, count: int) -> Fraction:
+def _amount(term: _Term, count: int) -> int:
     match term:
         case _Share(part=part, number=number):
             return part * count + number
         case _Sum(parts=parts):
-            return sum((sign * _amount(inner, count) for sign, inner in parts), Fraction(0))
+            return sum(sign * _amount(inner, count) for sign, inner in parts)
         case _Choice(name=name, terms=terms):
             amounts = [_amount(inner, count) for inner in terms]
             return min(amounts) if name == "min" else max(amounts)
@@ -318,6 +320,11 @@ def parse_concurrency(given: Any) -> Concurrency:
     if reader.kind != "end":
         raise reader.unexpected()
     return Concurrency(text.strip(), term)
+
+
+def _units(number: str) -> int:
+    whole, _, fraction = number.partition(".")
+    return int(whole) * _ONE + int(fraction.ljust(8, "0") or 0)
 
 
 class _ConcurrencyReader:
@@ -350,7 +357,7 @@ class _ConcurrencyReader:
         sign = 1
         if self.piece == "-" and self.kind == "mark":
             # `-3` alone is "all but three"
-            parts.append((1, _Share(Fraction(1), Fraction(0))))
+            parts.append((1, _Share(part=_ONE)))
             sign = -1
             self.next()
         parts.append((sign, self.term(depth)))
@@ -365,11 +372,11 @@ class _ConcurrencyReader:
         if kind == "number":
             self.next()
             if piece.endswith("%"):
-                return _Share(Fraction(piece[:-1].strip()) / 100, Fraction(0))
-            return _Share(Fraction(0), Fraction(piece))
+                return _Share(part=_units(piece[:-1].strip()) // 100)
+            return _Share(number=_units(piece))
         if kind == "word" and piece in ("all", "unlimited"):
             self.next()
-            return _Share(Fraction(1), Fraction(0))
+            return _Share(part=_ONE)
         if kind == "word" and piece in ("min", "max"):
             self.next()
             if self.piece != "(":

@@ -16,7 +16,6 @@ from .functions import FUNCTIONS
 from .nodes import Node, Report
 from .operations import ExpressionError
 from .problems import Unreadable, did_you_mean, suggest
-from .regex import compile_regex
 from .templates import is_quoted, parse_template, parse_words, unquote
 from .tree import (
     ABOUT,
@@ -430,6 +429,8 @@ class Names:
     def _pattern(self, node: Expr, at: Excerpt) -> None:
         """A pattern that is known already is checked already."""
         if isinstance(node, Literal) and isinstance(node.value, str):
+            from .regex import compile_regex  # as in `functions`
+
             try:
                 compile_regex(node.value, dotall=True)
             except Unreadable as error:

@@ -1,4 +1,4 @@
-"""Values as text and back: JSON, YAML, and words of a shell. Only what can be stored comes out."""
+"""Values as text and back: JSON, YAML, words of a shell, parts of an address. Only what can be stored comes out."""
 
 from __future__ import annotations
 
@@ -94,6 +94,11 @@ def _word(text: str) -> str:
 def to_shell(value: str) -> str:
     """One word for a POSIX shell."""
     return value if _BARE.fullmatch(value) else "'" + value.replace("'", "'\"'\"'") + "'"
+
+
+def to_address(value: str) -> str:
+    """As a part of a URL: everything but letters, digits and `-._~` as `%XX`."""
+    return re.sub(r"[^A-Za-z0-9._~-]", lambda found: "".join(f"%{byte:02X}" for byte in found.group().encode()), value)
 
 
 def storable(value: Any) -> Any:

@@ -128,8 +128,8 @@ PROBLEMS: dict[str, Explanation] = {
     "HF0121": Explanation(
         "undefined name",
         "The name is no input, no variable set by `let` and no root (`input`, `vars`, `steps`, `output`, "
-        "`workflow`). In a condition and on the left of `??` this is a warning, and the name counts as "
-        "absent.",
+        "`workflow`, `entity`, and `error` in a handler). In a condition and on the left of `??` this is a "
+        "warning, and the name counts as absent.",
     ),
     "HF0122": Explanation(
         "wrong function call",
@@ -156,7 +156,8 @@ PROBLEMS: dict[str, Explanation] = {
     "HF0127": Explanation(
         "the condition cannot be read",
         "A condition is an expression, a boolean, or a map with a `target` and tests such as `equals`, "
-        "`when`, `less-than`, `not`, `any`, `all`.",
+        "`when`, `less-than`, `regex`, `not`, `any`, `all`. Where a step has a value of its own to test (the "
+        "error, the value of a `switch`), the `target` can be left out.",
     ),
     "HF0128": Explanation(
         "inputs refer to each other in a circle",

@@ -213,6 +213,8 @@ class Regex:
         self.pattern = pattern
         self.groups = parser.groups
         self._program = _Program(tree, self.groups)
+        #: what reading the pattern is worth in steps; every call pays it, so that none is cheaper for another's sake
+        self._price = len(self._program.does) * _WAY
         self._prefix = _prefix(tree)
 
     # --- without groups ----------------------------------------------------------------------------
@@ -223,7 +225,7 @@ class Regex:
         states: dict[tuple[frozenset[int], int], dict[str, _State]] = {}
         state: _State = (frozenset((0,)), _EDGE)
         known = states.setdefault(state, {})
-        steps = 0
+        steps = self._price
         size = len(text)
         for index, char in enumerate(text):
             steps += 1
@@ -282,14 +284,17 @@ class Regex:
         """All of `text`, with groups."""
         if not self.groups:
             return Match(0, len(text), (text,)) if self.matches(text, pay) else None
+        pay(self._price)
         return self._follow(text, 0, pay, is_whole=True)
 
     def search(self, text: str, start: int = 0, pay: Pay = _free) -> Match | None:
         """The first match at or behind `start`, with groups."""
+        pay(self._price)
         return self._follow(text, start, pay)
 
     def find_all(self, text: str, pay: Pay = _free) -> Iterator[Match]:
         """One match after the other; an empty one is never at the place where another empty one was."""
+        pay(self._price)
         at = 0
         must_advance = False
         while at <= len(text):
