@@ -67,6 +67,7 @@ def _raised(parcel: Parcel, error: BaseException) -> Outcome:
     failure = Failure(
         "block-error",
         _clean(said, MESSAGE_LIMIT) or type(error).__name__,
+        code=str(error.code) if isinstance(error, Failed) else "",
         type=type(error).__name__,
         traceback=_traceback(error),
         details=_details(error.details) if isinstance(error, Failed) else None,

@@ -329,7 +329,8 @@ class Runner:
     def _raised(self, parcel: Parcel, attempt: Attempt | None, error: BaseException) -> Outcome:
         is_stop = isinstance(error, (Cancelled, asyncio.CancelledError))
         if is_stop and attempt is not None and attempt.was_stopped:
-            return self._stopped(attempt)
+            effect = error.effect if isinstance(error, Cancelled) else None
+            return msgspec.structs.replace(self._stopped(attempt), effect=effect)
         return outcomes.raised(parcel, error)
 
     def _stopped(self, attempt: Attempt) -> Outcome:
