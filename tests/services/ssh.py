@@ -72,6 +72,7 @@ class SshServer:
         self.known_hosts = self.root / "known_hosts"
         self.witness = self.root / "witness"
         self._environment = self._install(apt_seconds)
+        self._processes: list[asyncio.subprocess.Process] = []
         self._connections: set[asyncssh.SSHServerConnection] = set()
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._host_key = asyncssh.generate_private_key("ssh-ed25519")
@@ -185,6 +186,10 @@ class SshServer:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        for process in self._processes:
+            # What a killed command left behind may hold its pipes; our ends of them are closed all the same.
+            process._transport.close()  # type: ignore[attr-defined]
+        await asyncio.sleep(0.01)
         await self._loop.shutdown_default_executor()
 
 
@@ -274,6 +279,7 @@ class _Session(asyncssh.SSHServerSession[bytes]):
             env={**offered, **self._service._environment}, cwd=self._service.root, start_new_session=True,
         )  # fmt: skip
         self._service.pids.append(process.pid)
+        self._service._processes.append(process)
         self._pass_on()
         assert process.stdout is not None
         assert process.stderr is not None
