@@ -11,7 +11,7 @@ import signal
 import traceback
 from typing import Any
 
-from holdfast.blocks import Failed, RetryLater, Unchanged
+from holdfast.blocks import Cancelled, Failed, RetryLater, Unchanged
 from holdfast.blocks.values import encode
 from holdfast.core.errors import PayloadTooLarge, Refused
 from holdfast.core.model import PAYLOAD_LIMIT, Effect, Failure
@@ -126,6 +126,12 @@ def cancelled(parcel: Parcel, reason: str, *, effect: Effect | None = None) -> O
         effect=effect,
         is_cancelled=True,
     )
+
+
+def effect_at_stop(error: BaseException) -> Effect | None:
+    """What a block that was stopped says it had changed by then; None where it does not say."""
+    said = error.effect if isinstance(error, Cancelled) else None
+    return said if isinstance(said, Effect) else None
 
 
 def handed_back(parcel: Parcel) -> Outcome:

@@ -329,8 +329,7 @@ class Runner:
     def _raised(self, parcel: Parcel, attempt: Attempt | None, error: BaseException) -> Outcome:
         is_stop = isinstance(error, (Cancelled, asyncio.CancelledError))
         if is_stop and attempt is not None and attempt.was_stopped:
-            effect = error.effect if isinstance(error, Cancelled) else None
-            return msgspec.structs.replace(self._stopped(attempt), effect=effect)
+            return msgspec.structs.replace(self._stopped(attempt), effect=outcomes.effect_at_stop(error))
         return outcomes.raised(parcel, error)
 
     def _stopped(self, attempt: Attempt) -> Outcome:
