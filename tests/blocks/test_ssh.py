@@ -253,6 +253,49 @@ def test_a_connection_lost_in_the_middle_tells_what_was_heard(ssh_server: SshSer
     assert _is_alive(ssh_server.pids[0]), "what was lost goes on without us"
 
 
+def test_a_machine_that_falls_silent_is_lost_after_a_while(
+    ssh_server: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "KEEPALIVE", 0.1)
+    is_silent = asyncio.Event()
+
+    async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            if not is_silent.is_set():
+                sink.write(data)
+
+    async def between(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(ssh_server.host, ssh_server.port)
+        await asyncio.gather(carry(reader, back), carry(there, writer))
+        back.close()
+        writer.close()
+
+    async def main() -> None:
+        proxy = await asyncio.start_server(between, "127.0.0.1", 0)
+        where = {"port": proxy.sockets[0].getsockname()[1], "known_hosts": "none"}
+        task = asyncio.create_task(ssh("touch begun; sleep 60", Context(), **(ssh_server.parameters | where)))
+        await asyncio.to_thread(_until, (ssh_server.root / "begun").exists)
+        is_silent.set()
+        try:
+            await asyncio.wait_for(task, 20)
+        finally:
+            await asyncio.to_thread(ssh_server.drop_connections)
+            proxy.close()
+            await asyncio.sleep(0.05)
+
+    with pytest.raises(ConnectionLost, match="nobody can tell"):
+        asyncio.run(main())
+
+
+def test_a_device_that_says_no_exit_code_needs_any(ssh_server: SshServer) -> None:
+    ssh_server.says_no_code = True
+    assert run(ssh_server, "echo shown", exit_code="any") == {"stdout": "shown\n", "stderr": "", "exit_code": None}
+    with pytest.raises(ConnectionLost, match="without saying an exit code") as caught:
+        run(ssh_server, "echo shown")
+    assert caught.value.effect is Effect.UNKNOWN
+    assert caught.value.details["stdout"] == "shown\n"
+
+
 def test_a_server_that_runs_no_commands_has_done_nothing(ssh_server: SshServer) -> None:
     ssh_server.refuses_commands = True
     with pytest.raises(NothingDone, match="does not run commands") as caught:

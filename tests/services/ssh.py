@@ -67,6 +67,8 @@ class SshServer:
         self.drop_at: Moment | None = None
         self.refuses_commands = False
         self.ignores_signals = False
+        #: close the channel without an exit code, as some network devices do
+        self.says_no_code = False
         self.root = Path(tempfile.mkdtemp(prefix="hfssh-"))
         self.key = self.root / "key"
         self.known_hosts = self.root / "known_hosts"
@@ -182,6 +184,9 @@ class SshServer:
         if self._acceptor is not None:
             self._acceptor.close()
             await self._acceptor.wait_closed()
+        # They were killed; a loop that closes before it has heard of it leaves them to the garbage collector.
+        while any(process.returncode is None for process in self._processes):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -294,7 +299,10 @@ class _Session(asyncssh.SSHServerSession[bytes]):
             self._hang_up()
         code = process.returncode
         # There is no public call that says the exit code and leaves the channel open, as sshd does.
-        if code >= 0:
+        if self._service.says_no_code:
+            await asyncio.wait(pumps)
+            self._channel.close()
+        elif code >= 0:
             self._channel._send_request(b"exit-status", UInt32(code))
             await asyncio.wait(pumps)
             self._channel.close()
