@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -239,10 +240,21 @@ def test_a_connection_lost_after_the_command_was_sent_leaves_the_outcome_unknown
     assert (ssh_server.root / "done").exists() == (moment == "end")
 
 
-def test_a_connection_lost_in_the_middle_tells_what_was_heard(ssh_server: SshServer) -> None:
+def test_a_connection_lost_in_the_middle_tells_what_was_heard(
+    ssh_server: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_heard = threading.Event()
+
+    def hear(session: Any, data: bytes, datatype: Any) -> None:
+        receive(session, data, datatype)
+        is_heard.set()
+
+    receive = session_module._Session.data_received
+    monkeypatch.setattr(session_module._Session, "data_received", hear)
+
     async def main() -> None:
-        task = asyncio.create_task(ssh("echo half; touch begun; sleep 30", Context(), **ssh_server.parameters))
-        await asyncio.to_thread(_until, (ssh_server.root / "begun").exists)
+        task = asyncio.create_task(ssh("echo half; sleep 30", Context(), **ssh_server.parameters))
+        await asyncio.to_thread(is_heard.wait, 20)
         await asyncio.to_thread(ssh_server.drop_connections)
         await task
 
