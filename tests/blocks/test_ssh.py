@@ -355,6 +355,29 @@ def test_a_stop_that_is_not_confirmed_is_said(ssh_server: SshServer, monkeypatch
     assert _is_alive(ssh_server.pids[0])
 
 
+def test_a_command_that_ended_before_it_was_stopped_has_a_result(
+    ssh_server: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "LINGER", 60)
+    has_ended = threading.Event()
+
+    def end(session: Any, status: int) -> None:
+        receive(session, status)
+        has_ended.set()
+
+    receive = session_module._Session.exit_status_received
+    monkeypatch.setattr(session_module._Session, "exit_status_received", end)
+
+    async def main() -> dict[str, Any]:
+        # What it leaves behind holds the channel open.
+        task = asyncio.create_task(ssh("sleep 60 & exit 3", Context(), exit_code=3, **ssh_server.parameters))
+        await asyncio.to_thread(has_ended.wait, 20)
+        task.cancel()
+        return await task
+
+    assert asyncio.run(main())["exit_code"] == 3
+
+
 def test_what_is_stopped_while_it_connects_has_done_nothing(shared: SshServer) -> None:
     async def main(port: int) -> None:
         task = asyncio.create_task(ssh("true", Context(), **(shared.parameters | {"port": port})))

@@ -72,9 +72,11 @@ async def run(
     except asyncio.CancelledError:
         if session.channel is None:
             raise Cancelled("stopped before the command was sent", effect=Effect.NONE) from None
-        # Shielded: a second cancel must not leave the command half stopped.
-        await asyncio.shield(asyncio.ensure_future(_stop(session, session.channel, target, ctx)))
-        raise
+        if session.exit_code is None:
+            # Shielded: a second cancel must not leave the command half stopped.
+            await asyncio.shield(asyncio.ensure_future(_stop(session, session.channel, target, ctx)))
+            raise
+        why_lost = ""  # it had ended by itself: what became of it is worth more than that it was to be stopped
     finally:
         connection.close()
         with suppress(asyncio.CancelledError, TimeoutError, OSError, asyncssh.Error):
