@@ -348,3 +348,9 @@ class BadBlock(Refused):
     """A block is declared in a way that cannot work."""
 
     code, status = "HF0806", 400
+
+
+class MissingPackage(Refused):
+    """A block needs a package that is not installed."""
+
+    code, status = "HF0807", 400

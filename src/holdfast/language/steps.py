@@ -391,9 +391,10 @@ USE = StepType("use", "Runs a registered step type.", "${pairs...}", output="its
 #: short forms of blocks that come with Holdfast, and keys that their results are known to have
 BLOCK_FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "shell": ("${command...}", ("stdout", "stderr", "exit_code")),
+    "ssh": ('["to " ${endpoint}] ${command...}', ("stdout", "stderr", "exit_code")),
     "http": (
         "${endpoint}",
-        ("status_code", "headers", "content", "content_text", "content_json", "duration"),
+        ("status_code", "headers", "content", "content_text", "content_json", "content_bytes", "duration"),
     ),
 }
 
