@@ -417,6 +417,8 @@ class Turn:
             else:
                 batch.agenda.append(due)
         batch.logs += rows.logs
+        if rows.is_sharing:
+            batch.share(rows)
         batch.starts += self.starts.values()
         for (execution, digest), data in self.reads.fresh.items():
             if execution in self.touched:
@@ -443,7 +445,7 @@ class Turn:
             id, state.tenant, state.workflow, state.workflow_version, state.definition, state.status,
             state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
             state.started_at, state.ended_at, state.jobs_done, state.jobs_total, cached.summary,
-            id in self.created, id in self.queued,
+            id in self.created, id in self.queued, entity=state.entity,
         )  # fmt: skip
         self.headers[id] = header
         self.batch.headers.append(header)

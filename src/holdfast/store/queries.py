@@ -35,7 +35,7 @@ from .sharing import entity_row, lock_row, watched
 
 HEADER = (
     "id, tenant, workflow, workflow_version, definition, status, version, digest, snapshot, logs, run,"
-    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary"
+    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, retention_hash"
 )
 JOB = "execution, job, queue, block, since, attempt, incarnation, timeout"
 WORKER = "name, incarnation, engine, host, pid, slots, queues, blocks, registered_at, seen_at, lease, state"
@@ -337,7 +337,18 @@ class Queries(ABC):
     def orphans(self) -> list[tuple[str, str]]:
         """(table, execution) of rows that belong to no execution."""
         found = []
-        for table in ("history", "jobs", "beats", "agenda", "logs", "blobs", "parts", "starts"):
+        for table in (
+            "history",
+            "jobs",
+            "beats",
+            "agenda",
+            "logs",
+            "blobs",
+            "parts",
+            "starts",
+            "lock_queue",
+            "sensor_waits",
+        ):
             sql = (
                 f"SELECT DISTINCT execution FROM {table} WHERE NOT EXISTS"
                 f" (SELECT 1 FROM executions WHERE executions.id = {table}.execution) LIMIT 10"
@@ -364,6 +375,11 @@ TABLES = frozenset(
         "engines",
         "tokens",
         "meta",
+        "entities",
+        "sensors",
+        "sensor_waits",
+        "locks",
+        "lock_queue",
     ]
 )
 
@@ -371,12 +387,12 @@ TABLES = frozenset(
 def _header(row: tuple[Any, ...]) -> Header:
     (
         key, tenant, workflow, number, definition, status, version, digest, snapshot, logs, run,
-        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary,
+        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, hash,
     ) = row  # fmt: skip
     return Header(
         from_key(bytes(key)), tenant, workflow, number, bytes(definition), Status(status), version,
         bytes(digest), snapshot, logs, run, created_at, updated_at, started_at, ended_at, jobs_done,
-        jobs_total, bytes(summary),
+        jobs_total, bytes(summary), entity=entity, retention=retention, retention_hash=hash,
     )  # fmt: skip
 
 

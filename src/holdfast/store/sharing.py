@@ -21,10 +21,6 @@ _CLAIMS = (
     "SELECT seq, execution, lane, path, since, fence FROM lock_queue WHERE tenant = ? AND entity = ? AND name = ?"
     " ORDER BY seq LIMIT ?"
 )
-_HOLDER = (
-    "SELECT seq, execution, lane, path, since, fence FROM lock_queue WHERE tenant = ? AND entity = ? AND name = ?"
-    " AND fence > 0"
-)
 _SENSOR = "SELECT value, version, at FROM sensors WHERE tenant = ? AND entity = ? AND kind = ? AND name = ?"
 _WAITERS = (
     "SELECT execution, lane FROM sensor_waits WHERE tenant = ? AND entity = ? AND kind = ? AND name = ?"
@@ -38,22 +34,26 @@ def lock_row(rows: Ask, key: LockKey) -> LockRow:
     found = rows(_LOCK, lock)
     if not found:
         return LockRow()
-    fence, next_seq = found[0]
-    holder = next((claim_of(row) for row in rows(_HOLDER, lock)), None)
-    claims = rows(_CLAIMS, (*lock, key.window + 2))
+    return lock_of(found[0], rows(_CLAIMS, (*lock, key.window + 2)), key.window)
+
+
+def lock_of(head: tuple[Any, ...], claims: Sequence[tuple[Any, ...]], window: int) -> LockRow:
+    """From its numbers and its claims in their order, two more than the window has room for: whoever holds the
+    lock came before all who wait, and one beyond the window shows that there are more."""
+    holder = next((claim_of(row) for row in claims if row[5]), None)
     waiters = [claim_of(row) for row in claims if not row[5]]
-    return LockRow(fence, next_seq, holder, tuple(waiters[: key.window]), len(waiters) <= key.window)
+    return LockRow(head[0], head[1], holder, tuple(waiters[:window]), len(waiters) <= window)
 
 
 def claim_of(row: tuple[Any, ...]) -> Claim:
-    return Claim(row[0], from_key(row[1]), row[2], tuple(unpack(bytes(row[3]))), row[4])
+    return Claim(row[0], from_key(bytes(row[1])), row[2], tuple(unpack(bytes(row[3]))), row[4])
 
 
 def watched(rows: Ask, key: SensorKey) -> Watched:
     sensor = (key.tenant, key.entity, key.kind, key.name)
     found = rows(_SENSOR, sensor)
     row = SensorRow(unpack(bytes(found[0][0])), found[0][1], found[0][2]) if found else None
-    return Watched(row, tuple((from_key(execution), lane) for execution, lane in rows(_WAITERS, sensor)))
+    return Watched(row, tuple((from_key(bytes(execution)), lane) for execution, lane in rows(_WAITERS, sensor)))
 
 
 def entity_row(rows: Ask, key: EntityKey) -> EntityRow | None:
