@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,12 +32,13 @@ def furnish(backend: Backend) -> None:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Patient:
+def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Patient]:
     place = str(tmp_path / "holdfast.db") if request.param == "sqlite" else request.getfixturevalue("pg_dsn")
     backend = Backend(request.param, place)
     furnish(backend)
     backend.close()
-    return Patient(backend)
+    yield Patient(backend)
+    backend.close()
 
 
 def test_a_sound_store_has_no_findings(patient: Patient) -> None:

@@ -40,6 +40,7 @@ from holdfast.transport.messages import CancelNotice, Parcel
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
 from .items import Ask, Item, KeepLogs, Publish, ResendJob
+from .sensing import PutSensor
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
 if TYPE_CHECKING:
@@ -166,6 +167,8 @@ class Turn:
                     need = self._start(index, item, start) if start else self._ask(index, item)
                 elif isinstance(item, Publish):
                     need = self._publish(index, item)
+                elif isinstance(item, PutSensor):
+                    need = self._put_sensor(index, item)
                 else:
                     self.batch.merge(item.batch)
                     continue
@@ -311,6 +314,13 @@ class Turn:
         self.batch.definitions.append((item.digest, item.data))
         self.batch.published.append(row)
         self.results[index] = ((version, True), None)
+        return ()
+
+    def _put_sensor(self, index: int, item: PutSensor) -> tuple[Key, ...]:
+        try:
+            self.results[index] = (item.decide(self.reads, self.rows, self.now), None)
+        except Missing as missing:
+            return missing.keys
         return ()
 
     # --- claims ---------------------------------------------------------------------------------------
