@@ -57,6 +57,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "blocks": Entry("lists", "Registered blocks, and who offers them."),
         "workers": Entry("lists", "Workers, and what they are doing."),
         "queues": Entry("lists", "Queues, and how long jobs wait in them."),
+        "locks": Entry("locks", "Locks: who holds them, who waits, and taking one away."),
+        "entity": Entry("entity", "Entities, their sensors and configuration."),
         "token": Entry("token", "Create, list and revoke API tokens."),
         "verify": Entry("verify", "Check every invariant of a store."),
         "doctor": Entry("doctor", "Check this machine and this project."),

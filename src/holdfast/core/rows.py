@@ -115,6 +115,11 @@ class Rows:
         self.sensor_waits: dict[tuple[str, str, str, str, str, int], None] = {}
         self.sensor_waits_gone: dict[tuple[str, int], None] = {}
 
+    @property
+    def is_sharing(self) -> bool:
+        """Whether it has anything of what executions share."""
+        return bool(self.claims or self.sensors or self.sensor_waits or self.sensor_waits_gone)
+
 
 def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> None:
     """Apply a transition and note what follows from it: `fold` for the live path."""

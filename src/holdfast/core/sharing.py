@@ -30,9 +30,24 @@ ENDINGS = frozenset({e.ExecutionCompleted, e.ExecutionFailed, e.ExecutionCancell
 SHARED = frozenset({*LOCK_EVENTS, *SENSOR_EVENTS})
 
 
+#: Characters a name of a lock, sensor or entity may have: they are index entries.
+NAME_LIMIT = 200
+
+
+def is_name(text: str) -> bool:
+    return 0 < len(text) <= NAME_LIMIT and text.isprintable()
+
+
 # --- a program's wishes --------------------------------------------------------------------------------
 def facts(command: Sharing, state: State, events: list[e.Event], reads: p.Reads) -> list[e.Event] | Failure:
     """The events of that command, after `events` of the same decision; or why it cannot be."""
+    if isinstance(command, p.TakeLock | p.SetSensor | p.AwaitSensor):
+        for text in (command.entity, command.name):
+            if not is_name(text):
+                message = (
+                    f"{text[:40]!r} is no name of a lock, sensor or entity: 1 to {NAME_LIMIT} printable characters"
+                )
+                return Failure("invalid", message, code="HF0201")
     match command:
         case p.TakeLock(lane, entity, name, seq, fence, path, is_by_sensor):
             if fence:

@@ -9,12 +9,16 @@ from typing import Any
 import msgspec
 
 from holdfast.core.codec import pack
-from holdfast.core.errors import InvalidRequest, PayloadTooLarge
+from holdfast.core.errors import InvalidRequest, PayloadTooLarge, StoreUnavailable
 from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, LogLine, blob_digest
 from holdfast.core.program import Program
 from holdfast.core.requests import Request
 from holdfast.store.records import Batch
 
+from .sensing import PutSensor
+
+#: Default wait of a verb for its commit, seconds.
+COMMIT_WAIT = 30.0
 #: Levels of lists and maps within each other that a value may have.
 DEPTH_LIMIT = 100
 #: Called once: with a value, or with the reason why not.
@@ -38,6 +42,15 @@ def future_reply() -> tuple[Future[Any], Reply]:
             future.set_result(value)
 
     return future, reply
+
+
+def committed(future: Future[Any]) -> Any:
+    """What the engine answers, after its commit."""
+    try:
+        return future.result(COMMIT_WAIT)
+    except TimeoutError:
+        text = f"no commit within {COMMIT_WAIT:g} s, and it may still happen; ask again (with the same key or id)"
+        raise StoreUnavailable(text) from None
 
 
 class ResendJob(msgspec.Struct, frozen=True):
@@ -153,4 +166,4 @@ class PublishAll:
         self.reply = reply
 
 
-Item = Ask | Put | Publish | PublishAll
+Item = Ask | Put | Publish | PublishAll | PutSensor

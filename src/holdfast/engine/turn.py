@@ -40,6 +40,7 @@ from holdfast.transport.messages import CancelNotice, Parcel
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
 from .items import Ask, Item, KeepLogs, Publish, PublishAll, ResendJob
+from .sensing import PutSensor
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
 if TYPE_CHECKING:
@@ -166,6 +167,8 @@ class Turn:
                     need = self._start(index, item, start) if start else self._ask(index, item)
                 elif isinstance(item, (Publish, PublishAll)):
                     need = self._publish(index, item)
+                elif isinstance(item, PutSensor):
+                    need = self._put_sensor(index, item)
                 else:
                     self.batch.merge(item.batch)
                     continue
@@ -319,6 +322,13 @@ class Turn:
         self.batch.published.append(row)
         return version, True
 
+    def _put_sensor(self, index: int, item: PutSensor) -> tuple[Key, ...]:
+        try:
+            self.results[index] = (item.decide(self.reads, self.rows, self.now), None)
+        except Missing as missing:
+            return missing.keys
+        return ()
+
     # --- claims ---------------------------------------------------------------------------------------
     def _claim_new(self) -> tuple[Key, ...]:
         """Give what this batch created to workers with room: the claim rides in the same commit. Returns
@@ -423,6 +433,8 @@ class Turn:
             else:
                 batch.agenda.append(due)
         batch.logs += rows.logs
+        if rows.is_sharing:
+            batch.share(rows)
         batch.starts += self.starts.values()
         for (execution, digest), data in self.reads.fresh.items():
             if execution in self.touched:
@@ -449,7 +461,7 @@ class Turn:
             id, state.tenant, state.workflow, state.workflow_version, state.definition, state.status,
             state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
             state.started_at, state.ended_at, state.jobs_done, state.jobs_total, cached.summary,
-            id in self.created, id in self.queued,
+            id in self.created, id in self.queued, entity=state.entity,
         )  # fmt: skip
         self.headers[id] = header
         self.batch.headers.append(header)

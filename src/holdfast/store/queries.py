@@ -6,7 +6,7 @@ by key, so that no reader stays open for long. Every order is total, so both sto
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, assert_never
@@ -31,11 +31,11 @@ from holdfast.core.program import (
 from holdfast.core.rows import AgendaRow, JobRow, LogRow
 
 from .records import EngineRow, Header, HistoryRow, PublishedRow, StartRow, TokenRow, WorkerRow
-from .sharing import entity_row, lock_row, watched
+from .sharing import SharingQueries, entity_row, lock_row, watched
 
 HEADER = (
     "id, tenant, workflow, workflow_version, definition, status, version, digest, snapshot, logs, run,"
-    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary"
+    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, retention_hash"
 )
 JOB = "execution, job, queue, block, since, attempt, incarnation, timeout"
 WORKER = "name, incarnation, engine, host, pid, slots, queues, blocks, registered_at, seen_at, lease, state"
@@ -59,7 +59,7 @@ def bindable(params: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(storable(value) if isinstance(value, str) else value for value in params)
 
 
-class Queries(ABC):
+class Queries(SharingQueries):
     @abstractmethod
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, fetch everything."""
@@ -337,7 +337,18 @@ class Queries(ABC):
     def orphans(self) -> list[tuple[str, str]]:
         """(table, execution) of rows that belong to no execution."""
         found = []
-        for table in ("history", "jobs", "beats", "agenda", "logs", "blobs", "parts", "starts"):
+        for table in (
+            "history",
+            "jobs",
+            "beats",
+            "agenda",
+            "logs",
+            "blobs",
+            "parts",
+            "starts",
+            "lock_queue",
+            "sensor_waits",
+        ):
             sql = (
                 f"SELECT DISTINCT execution FROM {table} WHERE NOT EXISTS"
                 f" (SELECT 1 FROM executions WHERE executions.id = {table}.execution) LIMIT 10"
@@ -364,6 +375,11 @@ TABLES = frozenset(
         "engines",
         "tokens",
         "meta",
+        "entities",
+        "sensors",
+        "sensor_waits",
+        "locks",
+        "lock_queue",
     ]
 )
 
@@ -371,12 +387,12 @@ TABLES = frozenset(
 def _header(row: tuple[Any, ...]) -> Header:
     (
         key, tenant, workflow, number, definition, status, version, digest, snapshot, logs, run,
-        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary,
+        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, hash,
     ) = row  # fmt: skip
     return Header(
         from_key(bytes(key)), tenant, workflow, number, bytes(definition), Status(status), version,
         bytes(digest), snapshot, logs, run, created_at, updated_at, started_at, ended_at, jobs_done,
-        jobs_total, bytes(summary),
+        jobs_total, bytes(summary), entity=entity, retention=retention, retention_hash=hash,
     )  # fmt: skip
 
 
