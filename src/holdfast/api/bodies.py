@@ -77,6 +77,11 @@ class CancelBody(_Strict):
     reason: Text = ""
 
 
+class PurgeBody(_Strict):
+    #: only say what would go
+    dry_run: bool = False
+
+
 class TokenBody(_Strict):
     name: Name
     role: RoleName
@@ -128,10 +133,6 @@ class LoginQuery(_Strict):
     code: Annotated[str, Meta(max_length=100)] = ""
     #: a page of ours to go to
     to: MaybeName = "/"
-
-
-class ReasonQuery(_Strict):
-    reason: Text = ""
 
 
 # --- answers ---------------------------------------------------------------------------------------

@@ -14,11 +14,14 @@ from holdfast.core.views import (
     HealthView,
     JobView,
     LogView,
+    PurgeView,
     QueueView,
+    RetentionView,
     WhyView,
     WorkerView,
     WorkflowView,
 )
+from holdfast.engine import forgetting
 from holdfast.engine.service import Service
 from holdfast.store.sqlite_reading import ReadingStore
 
@@ -117,6 +120,15 @@ class LocalVerbs:
 
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self.service.cancel(self.actor, id, reason)
+
+    def purge(self, id: str) -> ExecutionView:
+        return forgetting.purge(self.service, self.actor, id)
+
+    def retention(self) -> RetentionView:
+        return forgetting.groups(self.service, self.actor)
+
+    def apply_retention(self, *, dry_run: bool = False) -> PurgeView:
+        return forgetting.apply(self.service, self.actor, dry_run=dry_run)
 
     def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
         return self.service.publish(self.actor, definition, name)

@@ -185,6 +185,13 @@ class TurnTaken(_Event, frozen=True, array_like=True, tag=22):
     is_open: bool
 
 
+class RetentionSet(_Event, frozen=True, array_like=True, tag=34):
+    """How long to keep this execution once it has ended, and with which others it is counted."""
+
+    rule: str
+    hash: str = ""
+
+
 Event: TypeAlias = (
     ExecutionStarted
     | PhasesPassed
@@ -208,4 +215,5 @@ Event: TypeAlias = (
     | ExecutionFailed
     | ExecutionCancelled
     | TurnTaken
+    | RetentionSet
 )

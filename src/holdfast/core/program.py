@@ -129,7 +129,13 @@ class StartKey(msgspec.Struct, frozen=True):
     key: str
 
 
-Key: TypeAlias = WorkflowKey | DefinitionKey | BlockKey | BlobKey | StartKey
+class HeaderKey(msgspec.Struct, frozen=True):
+    """The row of an execution, where its history does not matter."""
+
+    execution: str
+
+
+Key: TypeAlias = WorkflowKey | DefinitionKey | BlockKey | BlobKey | StartKey | HeaderKey
 
 
 class Published(msgspec.Struct, frozen=True):

@@ -289,6 +289,41 @@ def _expand(expr: Rule, context: Rule | None, parent: Rule | None, system: Rule 
             return expr
 
 
+def settle(retention: Retention, before: str = "") -> str:
+    """The rule to keep with an execution: what it says without `context`, which is the rule it had `before`, and
+    without `parent`. `system` stays: that is resolved when something is to be forgotten."""
+    if retention.is_disabled:
+        return "disabled"
+    had = parse_retention(before) if before else Retention(Word("system"))
+    expr = _settled(retention.expr, Count(0) if had.is_disabled else had.expr)
+    if not _has_words(expr):
+        expr = _shortest(_steps(expr))
+    text = str(expr)
+    if len(text) > MAX_LENGTH:
+        raise BadRetention(f"with what `context` stands for, it is longer than {MAX_LENGTH:,} characters", 0, 1)
+    return text
+
+
+def _settled(expr: Rule, before: Rule) -> Rule:
+    match expr:
+        case Word(name="context"):
+            return before
+        case Word():
+            return Word("system")
+        case Min(rules=rules):
+            return Min(tuple(_settled(rule, before) for rule in rules))
+        case Max(rules=rules):
+            return Max(tuple(_settled(rule, before) for rule in rules))
+        case _:
+            return expr
+
+
+def _has_words(expr: Rule) -> bool:
+    if isinstance(expr, Min | Max):
+        return any(_has_words(rule) for rule in expr.rules)
+    return isinstance(expr, Word)
+
+
 #: (number, µs): the newest so many, where they are also young enough
 _Step: TypeAlias = tuple[int, int]
 
@@ -340,3 +375,9 @@ def keep(expr: Rule, ended: Sequence[int], now: int) -> list[bool]:
     """For each execution that ended then, newest first, whether it is kept. `expr` has no words left in it."""
     steps = _steps(expr)
     return [any(place < number and at > now - length for number, length in steps) for place, at in enumerate(ended)]
+
+
+def reach(expr: Rule) -> list[tuple[int | None, int | None]]:
+    """What `keep` keeps, as (number, µs): the newest so many of those younger than so much, None for all of them or
+    any age. Kept is what at least one of these reaches, so always the newest ones, without a gap."""
+    return [(n if n < _NO_LIMIT else None, length if length < _NO_LIMIT else None) for n, length in _steps(expr)]

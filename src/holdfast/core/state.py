@@ -97,6 +97,10 @@ class State(msgspec.Struct, gc=False):
     failed_step: str = ""
     output: Any = None
     residue: tuple[int, ...] = ()
+    #: how long it is kept after its end; empty: the system's default
+    retention: str = ""
+    #: counted with others of the same hash; empty: with others of its workflow
+    retention_hash: str = ""
     created_at: int = 0
     started_at: int = 0
     ended_at: int = 0
@@ -266,6 +270,10 @@ def _result_refused(state: State, event: e.ResultRefused) -> None:
     """Evidence; nothing changes."""
 
 
+def _retention_set(state: State, event: e.RetentionSet) -> None:
+    state.retention, state.retention_hash = event.rule, event.hash
+
+
 _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.ExecutionStarted: _execution_started,
     e.PhasesPassed: _phases_passed,
@@ -289,6 +297,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.ExecutionFailed: _execution_failed,
     e.ExecutionCancelled: _execution_cancelled,
     e.TurnTaken: _turn_taken,
+    e.RetentionSet: _retention_set,
 }
 assert set(_APPLY) == set(get_args(e.Event)), "every kind of fact has its function"
 

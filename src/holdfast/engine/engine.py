@@ -35,7 +35,7 @@ from holdfast.core.requests import (
 )
 from holdfast.failpoints import failpoint
 from holdfast.store.port import Store
-from holdfast.store.records import Batch, TokenRow
+from holdfast.store.records import Batch, Header, TokenRow
 from holdfast.transport.messages import Exchange, Hello
 
 from .agenda import Agenda
@@ -44,7 +44,7 @@ from .dispatch import Dispatch, Session
 from .driver import Driver
 from .exchanges import Exchanges
 from .inbox import Inbox
-from .items import Ask, Item, Publish, Put, Reply, spill
+from .items import Ask, Item, Publish, Purge, Put, Reply, spill
 from .rounds import Rounds
 from .watchers import Watcher, Watchers
 from .wishes import LOST
@@ -122,6 +122,8 @@ class Engine:
         #: items a commit lately had, or a little less
         self._usual = 0
         self.watchers = Watchers()
+        #: told, in the engine's thread, what has just ended
+        self.on_ended: Callable[[list[Header]], None] | None = None
         self._is_stopping = False
         self._fatal: Exception | None = None
         self._full_until = 0.0
@@ -209,6 +211,16 @@ class Engine:
         self._admit()
         digest = blake2b(data, digest_size=16).digest()
         self._enqueue(Publish(tenant, name, digest, data, actor, reply))
+
+    def purge(self, wanted: dict[str, tuple[int, int]], reply: Reply) -> None:
+        """Forget these, each as it was at (version, log lines). Answers with the ids of those that are gone."""
+        self._admit()
+        self._enqueue(Purge(wanted, reply))
+
+    def forget_starts(self, keys: list[tuple[str, str]], reply: Reply) -> None:
+        """Idempotency keys, as (tenant, key), that may be used anew."""
+        self._admit()
+        self._enqueue(Put(Batch(starts_gone=keys), reply))
 
     def put_tokens(self, tokens: list[TokenRow], reply: Reply) -> None:
         self._admit()
@@ -427,6 +439,8 @@ class Engine:
             turn.answer()
             failpoint("engine.answer.after")
             self.watchers.tell(turn.headers)
+            if turn.ended and self.on_ended is not None:
+                self.on_ended([turn.headers[id] for id in turn.ended])
             self.rounds.committed(turn)
 
     def _again(self, items: list[Item]) -> None:
@@ -438,6 +452,10 @@ class Engine:
         if worn:
             self._reject(worn, TooBusy("the execution keeps changing under this request; try again"))
         left = [item for item in items if item not in worn]
+        # Somebody was busy with one of them: the next look decides anew.
+        purges = [item for item in left if isinstance(item, Purge)]
+        self._reject(purges, TooBusy("looked at again"))
+        left = [item for item in left if not isinstance(item, Purge)]
         # Claims are not carried over: they give their slot back and are matched again from the queue.
         claims = [item for item in left if isinstance(item, Ask) and type(item.request) is ClaimJob]
         self._reject(claims, TooBusy("matched again"))

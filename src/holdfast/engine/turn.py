@@ -18,7 +18,7 @@ from holdfast.core.codec import chain, pack, unpack_events
 from holdfast.core.decide import claim, decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
-from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
+from holdfast.core.program import HeaderKey, Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
 from holdfast.core.requests import ClaimJob, CompleteJob, FailJob, StartExecution
 from holdfast.core.rows import JobRow, LogRow, Rows, queued, transit
 from holdfast.core.snapshot import encode, restore
@@ -30,7 +30,8 @@ from holdfast.transport.messages import CancelNotice, Parcel
 
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
-from .items import Ask, Item, KeepLogs, Publish, ResendJob
+from .items import Ask, Item, KeepLogs, Publish, Purge, ResendJob
+from .retention import is_forgettable
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Turn:
         self.starts: dict[tuple[str, str], StartRow] = {}
         self.publishing: dict[tuple[str, str], PublishedRow] = {}
         self.stopped: list[State] = []
+        #: executions that reached an end in this turn
+        self.ended: list[str] = []
         self.batch = Batch()
         self.headers: dict[str, Header] = {}
         self.results: list[tuple[Any, Exception | None]] = [(None, None)] * len(items)
@@ -121,12 +124,22 @@ class Turn:
                 elif type(item.request) is not StartExecution or item.tries:
                     # A new id is made of chance: it is taken to be new, and the store says if it is not.
                     known[item.execution] = 0
+        for item in self.items:
+            if isinstance(item, Purge):
+                # Locked with the others, in one order. What anybody asks something of in this turn is not purged.
+                asked = self._asked()
+                known |= {id: version for id, (version, _) in item.wanted.items() if id not in asked}
         return known
+
+    def _asked(self) -> set[str]:
+        return {item.execution for item in self.items if isinstance(item, Ask)}
 
     def _catch_up(self, known: dict[str, int], locked: dict[str, Locked | None]) -> None:
         for id, version in known.items():
             found = locked.get(id)
             if found is None:
+                if id in locked:
+                    self.states.pop(id, None)  # it was known here, and another engine has purged it
                 continue
             cached = self.states.get(id)
             if cached is None or not version:
@@ -157,6 +170,8 @@ class Turn:
                     need = self._start(index, item, start) if start else self._ask(index, item)
                 elif isinstance(item, Publish):
                     need = self._publish(index, item)
+                elif isinstance(item, Purge):
+                    need = self._purge(index, item)
                 else:
                     self.batch.merge(item.batch)
                     continue
@@ -296,6 +311,24 @@ class Turn:
         self.results[index] = ((version, True), None)
         return ()
 
+    def _purge(self, index: int, item: Purge) -> tuple[Key, ...]:
+        asked = self._asked()
+        keys = [HeaderKey(id) for id in item.wanted if id not in asked]
+        if unread := [key for key in keys if key not in self.reads.rows]:
+            return tuple(unread)
+        taken = {id for id, _ in self.batch.purged}
+        gone: list[str] = []
+        for key in keys:
+            # Read under the lock: resumed, replayed or spoken of since it was chosen, it stays.
+            header: Header | None = self.reads.rows[key]
+            if header is None or header.id in taken or not is_forgettable(header):
+                continue
+            if (header.version, header.logs) == item.wanted[header.id]:
+                self.batch.purged.append((header.id, header.version))
+                gone.append(header.id)
+        self.results[index] = (gone, None)
+        return ()
+
     # --- claims ---------------------------------------------------------------------------------------
     def _claim_new(self) -> tuple[Key, ...]:
         """Give what this batch created to workers with room: the claim rides in the same commit. Returns
@@ -423,7 +456,7 @@ class Turn:
             id, state.tenant, state.workflow, state.workflow_version, state.definition, state.status,
             state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
             state.started_at, state.ended_at, state.jobs_done, state.jobs_total, cached.summary,
-            id in self.created, id in self.queued,
+            "", state.retention, state.retention_hash, id in self.created, id in self.queued,
         )  # fmt: skip
         self.headers[id] = header
         self.batch.headers.append(header)
@@ -450,10 +483,13 @@ class Turn:
             self.reads.forget()
         if len(self.committer.stored) > 10_000:
             self.committer.stored.clear()
+        counters.executions_purged += len(self.batch.purged)
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
         for id, cached in self.states.items():
             if cached.state.status >= _COMPLETED or not cached.state.version:
-                counters.executions_ended += bool(cached.events)
+                if cached.events:
+                    counters.executions_ended += 1
+                    self.ended.append(id)
                 self.committer.cache.pop(id, None)
             elif not cached.state.jobs and is_asleep(cached.state, self.now):
                 self.committer.cache.pop(id, None)

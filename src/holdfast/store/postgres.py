@@ -302,8 +302,8 @@ class _PostgresTransaction:
             with translated(self._address):
                 # All statements leave together and are answered together: one round trip.
                 with self._connection.pipeline():
-                    check = write(self._send, batch, self.now, self._versions)
-                if check is not None:
+                    checks = write(self._send, batch, self.now, self._versions)
+                for check in checks:
                     check()
         except BaseException:
             # COMMIT was not sent, so it has not happened; the locks go now, not when somebody calls abort.

@@ -10,10 +10,10 @@ import msgspec
 from holdfast.core.codec import unpack
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.model import BlockOffer
-from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, Key, Published, StartKey, WorkflowKey
+from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, HeaderKey, Key, Published, StartKey, WorkflowKey
 
 from .postgres_arrays import bigints, byteas, texts
-from .queries import storable
+from .queries import HEADER, header_of, storable
 from .records import StartRow
 
 Rows = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -38,6 +38,8 @@ _STARTS = (
     " FROM unnest($1::text[], $2::text[]) AS k(tenant, key)"
     " JOIN starts AS s ON s.tenant = k.tenant AND s.key = k.key"
 )
+
+_HEADERS = f"SELECT {HEADER} FROM executions WHERE id = ANY($1::bytea[])"
 
 
 def shared_rows(rows: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
@@ -71,4 +73,8 @@ def shared_rows(rows: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
         for start in starts:
             if row := used.get((storable(start.tenant), storable(start.key))):
                 found[start] = StartRow(start.tenant, start.key, *row)
+    if headers := [key for key in found if isinstance(key, HeaderKey)]:
+        for row in rows(_HEADERS, [byteas([to_key(k.execution) for k in headers])]):
+            header = header_of(row)
+            found[HeaderKey(header.id)] = header
     return found

@@ -14,6 +14,7 @@ from holdfast.core.errors import Conflict
 from holdfast.core.ids import to_key
 
 from .postgres_arrays import bigints, byteas, texts
+from .queries import OWNED
 from .records import Batch, Header
 
 
@@ -85,11 +86,11 @@ def _drop(table: str, **key: Column) -> _Bulk:
 _STEP: dict[str, Column] = {
     "status": bigints, "version": bigints, "digest": byteas, "snapshot": bigints, "logs": bigints,
     "run": bigints, "updated_at": bigints, "started_at": bigints, "ended_at": bigints, "jobs_done": bigints,
-    "jobs_total": bigints, "summary": byteas,
+    "jobs_total": bigints, "summary": byteas, "retention": texts, "retention_hash": texts,
 }  # fmt: skip
 new_headers = _insert(
     "executions", id=byteas, tenant=texts, workflow=texts, workflow_version=bigints, definition=byteas,
-    created_at=bigints, **_STEP,
+    created_at=bigints, entity=texts, **_STEP,
 )  # fmt: skip
 # Another engine may have written log lines or a snapshot without an event, so without a new version. Whoever
 # missed that would number lines twice, or declare fresh parts to stand for an old version: it has to reload.
@@ -142,12 +143,15 @@ tokens = _put(
     expires_at=bigints, is_revoked=bigints,
 )  # fmt: skip
 tokens_gone = _drop("tokens", id=texts)
+starts_gone = _drop("starts", tenant=texts, key=texts)
+purged = _drop("executions", id=byteas, version=bigints)
+rest_of_purged = [_drop(table, execution=byteas) for table in OWNED]
 meta = _put("meta", "key", key=texts, value=byteas)
 
 
-def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> Check | None:
+def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> list[Check]:
     """`expected` has the version of every execution this transaction has locked."""
-    check = _write_headers(run, batch.headers, expected)
+    checks = _write_headers(run, batch.headers, expected)
     if batch.history:
         history(run, [(to_key(row.execution), row.seq, row.at, row.body, row.digest) for row in batch.history])
     if batch.jobs_gone:
@@ -178,15 +182,15 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> Chec
     if batch.beats_gone:
         beats_gone(run, [(to_key(execution),) for execution in batch.beats_gone])
     _write_rare(run, batch, now)
-    return check
+    return checks + _purge(run, batch.purged)
 
 
-def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int]) -> Check | None:
+def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int]) -> list[Check]:
     new_headers(run, sorted(
         (
-            to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, h.created_at, h.status,
+            to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, h.created_at, h.entity, h.status,
             h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at, h.ended_at,
-            h.jobs_done, h.jobs_total, h.summary,
+            h.jobs_done, h.jobs_total, h.summary, h.retention, h.retention_hash,
         )
         for h in changed if h.is_new
     ))  # fmt: skip
@@ -195,11 +199,21 @@ def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int])
     touched = headers(run, [
         (
             to_key(h.id), expected[h.id], h.status, h.version, h.digest, h.snapshot, h.logs, h.run,
-            h.updated_at, h.started_at, h.ended_at, h.jobs_done, h.jobs_total, h.summary,
+            h.updated_at, h.started_at, h.ended_at, h.jobs_done, h.jobs_total, h.summary, h.retention,
+            h.retention_hash,
         )
         for h in old
     ])  # fmt: skip
-    return Check(touched, len(old)) if touched is not None else None
+    return [Check(touched, len(old))] if touched is not None else []
+
+
+def _purge(run: Run, gone: list[tuple[str, int]]) -> list[Check]:
+    dropped = purged(run, sorted((to_key(id), version) for id, version in gone))
+    if dropped is None:
+        return []
+    for rest in rest_of_purged:
+        rest(run, sorted((to_key(id),) for id, _ in gone))
+    return [Check(dropped, len(gone))]
 
 
 def _write_rare(run: Run, batch: Batch, now: int) -> None:
@@ -225,6 +239,7 @@ def _write_rare(run: Run, batch: Batch, now: int) -> None:
         for t in batch.tokens
     ], 1))  # fmt: skip
     tokens_gone(run, sorted((id,) for id in batch.tokens_gone))
+    starts_gone(run, sorted(batch.starts_gone))
     meta(run, _last(list(batch.meta.items()), 1))
 
 

@@ -16,14 +16,15 @@ import msgspec
 from holdfast.core.codec import unpack, unpack_due
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.model import BlockOffer, Level, LogLine, Status
-from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, Key, Published, StartKey, WorkflowKey
+from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, HeaderKey, Key, Published, StartKey, WorkflowKey
 from holdfast.core.rows import AgendaRow, JobRow, LogRow
 
 from .records import EngineRow, Header, HistoryRow, PublishedRow, StartRow, TokenRow, WorkerRow
 
 HEADER = (
     "id, tenant, workflow, workflow_version, definition, status, version, digest, snapshot, logs, run,"
-    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary"
+    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary,"
+    " entity, retention, retention_hash"
 )
 JOB = "execution, job, queue, block, since, attempt, incarnation, timeout"
 WORKER = "name, incarnation, engine, host, pid, slots, queues, blocks, registered_at, seen_at, lease, state"
@@ -75,13 +76,15 @@ class Queries(ABC):
                 return msgspec.convert(unpack(bytes(found[0][0])), BlockOffer) if found else None
             case StartKey(tenant=tenant, key=start):
                 return self.start(tenant, start)
+            case HeaderKey(execution=execution):
+                return self.headers_of([execution]).get(execution)
             case _:
                 assert_never(key)
 
     # --- executions ---------------------------------------------------------------------------------
     def header(self, tenant: str, id: str) -> Header | None:
         found = self.rows(f"SELECT {HEADER} FROM executions WHERE id = ? AND tenant = ?", (to_key(id), tenant))
-        return _header(found[0]) if found else None
+        return header_of(found[0]) if found else None
 
     def headers_of(self, ids: Sequence[str]) -> dict[str, Header]:
         """Those of the ids that there are, of any tenant."""
@@ -89,7 +92,7 @@ class Queries(ABC):
         for first in range(0, len(ids), 200):
             keys = [to_key(id) for id in ids[first : first + 200]]
             sql = f"SELECT {HEADER} FROM executions WHERE id IN ({', '.join('?' * len(keys))})"
-            found |= {header.id: header for header in map(_header, self.rows(sql, keys))}
+            found |= {header.id: header for header in map(header_of, self.rows(sql, keys))}
         return found
 
     def headers(
@@ -113,7 +116,7 @@ class Queries(ABC):
             where.append("workflow = ?")
             params.append(workflow)
         sql = f"SELECT {HEADER} FROM executions WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?"
-        return [_header(row) for row in self.rows(sql, (*params, limit))]
+        return [header_of(row) for row in self.rows(sql, (*params, limit))]
 
     def find(self, tenant: str, prefix: str, limit: int = 10) -> list[str]:
         """Ids that begin with `prefix` (hexadecimal), newest first."""
@@ -213,10 +216,10 @@ class Queries(ABC):
         return (found[0][0], unpack(bytes(found[0][1]))) if found else None
 
     def stale_beats(self, limit: int = 500) -> list[str]:
-        """Ended executions whose attempts' words are still kept."""
+        """Executions that have ended or are gone, whose attempts' words are still kept."""
         sql = (
-            "SELECT DISTINCT execution FROM beats JOIN executions ON executions.id = beats.execution"
-            " WHERE executions.status >= 20 LIMIT ?"
+            "SELECT DISTINCT execution FROM beats LEFT JOIN executions ON executions.id = beats.execution"
+            " WHERE coalesce(executions.status, 20) >= 20 LIMIT ?"
         )
         return [from_key(bytes(key)) for (key,) in self.rows(sql, (limit,))]
 
@@ -317,9 +320,9 @@ class Queries(ABC):
         return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
 
     def orphans(self) -> list[tuple[str, str]]:
-        """(table, execution) of rows that belong to no execution."""
+        """(table, execution) of rows that belong to no execution. Keys of starts may outlive theirs."""
         found = []
-        for table in ("history", "jobs", "beats", "agenda", "logs", "blobs", "parts", "starts"):
+        for table in OWNED:
             sql = (
                 f"SELECT DISTINCT execution FROM {table} WHERE NOT EXISTS"
                 f" (SELECT 1 FROM executions WHERE executions.id = {table}.execution) LIMIT 10"
@@ -328,6 +331,8 @@ class Queries(ABC):
         return found
 
 
+#: tables whose rows belong to one execution and go with it
+OWNED = ("history", "jobs", "beats", "agenda", "logs", "blobs", "parts")
 TABLES = frozenset(
     [
         "executions",
@@ -350,15 +355,15 @@ TABLES = frozenset(
 )
 
 
-def _header(row: tuple[Any, ...]) -> Header:
+def header_of(row: tuple[Any, ...]) -> Header:
     (
         key, tenant, workflow, number, definition, status, version, digest, snapshot, logs, run,
-        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary,
+        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, *kept,
     ) = row  # fmt: skip
     return Header(
         from_key(bytes(key)), tenant, workflow, number, bytes(definition), Status(status), version,
         bytes(digest), snapshot, logs, run, created_at, updated_at, started_at, ended_at, jobs_done,
-        jobs_total, bytes(summary),
+        jobs_total, bytes(summary), *kept,
     )  # fmt: skip
 
 

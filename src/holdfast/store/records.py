@@ -47,6 +47,11 @@ class Header(msgspec.Struct):
     jobs_total: int
     #: packed `Summary`
     summary: bytes
+    entity: str = ""
+    #: how long it is kept once it has ended; empty: as the system says
+    retention: str = ""
+    #: what it is counted with; empty: with others of its workflow
+    retention_hash: str = ""
     is_new: bool = False
     #: in the commit it comes from, jobs of it came into a queue and nobody took them
     is_queued: bool = False
@@ -155,6 +160,11 @@ class Batch(msgspec.Struct):
     engines_gone: list[str] = []
     tokens: list[TokenRow] = []
     tokens_gone: list[str] = []
+    #: (tenant, key) of starts whose key may be used anew
+    starts_gone: list[tuple[str, str]] = []
+    #: (execution, version): ended, and everything of it to be deleted but the key it was started with. One that is
+    #: not at that version is a `Conflict`
+    purged: list[tuple[str, int]] = []
     meta: dict[str, bytes] = {}
 
     @property

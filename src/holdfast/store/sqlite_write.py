@@ -12,7 +12,7 @@ from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict
 from holdfast.core.ids import to_key
 
-from .queries import bindable, storable
+from .queries import OWNED, bindable, storable
 from .records import Batch
 
 #: names that come again with every job
@@ -28,17 +28,19 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
                 int(h.status), h.version,
                 h.digest, h.snapshot, h.logs, h.run, h.created_at, h.updated_at, h.started_at, h.ended_at,
                 h.jobs_done, h.jobs_total, h.summary,
+                storable(h.entity), storable(h.retention), storable(h.retention_hash),
             )
             for h in batch.headers if h.is_new
         ]  # fmt: skip
         if new:
-            many("INSERT INTO executions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", new)
+            many("INSERT INTO executions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", new)
         old = [h for h in batch.headers if not h.is_new]
         assert all(h.id in expected for h in old), "an execution was changed without having been locked"
         changed = [
             (
                 int(h.status), h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at,
-                h.ended_at, h.jobs_done, h.jobs_total, h.summary, to_key(h.id), expected[h.id],
+                h.ended_at, h.jobs_done, h.jobs_total, h.summary, storable(h.retention), storable(h.retention_hash),
+                to_key(h.id), expected[h.id],
             )
             for h in old
         ]  # fmt: skip
@@ -46,7 +48,8 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
             before = db.total_changes()
             many(
                 "UPDATE executions SET status=?, version=?, digest=?, snapshot=?, logs=?, run=?,"
-                " updated_at=?, started_at=?, ended_at=?, jobs_done=?, jobs_total=?, summary=?"
+                " updated_at=?, started_at=?, ended_at=?, jobs_done=?, jobs_total=?, summary=?,"
+                " retention=?, retention_hash=?"
                 " WHERE id=? AND version=?",
                 changed,
             )
@@ -179,5 +182,14 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
         )
     if batch.tokens_gone:
         many("DELETE FROM tokens WHERE id=?", [(id,) for id in batch.tokens_gone])
+    if batch.starts_gone:
+        many("DELETE FROM starts WHERE tenant=? AND key=?", batch.starts_gone)
+    if batch.purged:
+        before = db.total_changes()
+        many("DELETE FROM executions WHERE id=? AND version=?", [(to_key(id), version) for id, version in batch.purged])
+        if (missed := len(batch.purged) - (db.total_changes() - before)) != 0:
+            raise Conflict(f"{missed} of {len(batch.purged)} executions to be purged are not as they were")
+        for table in OWNED:
+            many(f"DELETE FROM {table} WHERE execution=?", [(to_key(id),) for id, _ in batch.purged])
     if batch.meta:
         many("INSERT OR REPLACE INTO meta VALUES (?,?)", batch.meta.items())

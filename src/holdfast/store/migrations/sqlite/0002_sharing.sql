@@ -1,0 +1,3 @@
+ALTER TABLE executions ADD COLUMN entity TEXT NOT NULL DEFAULT '';
+ALTER TABLE executions ADD COLUMN retention TEXT NOT NULL DEFAULT '';
+ALTER TABLE executions ADD COLUMN retention_hash TEXT NOT NULL DEFAULT '';
