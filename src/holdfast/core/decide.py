@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from typing import Any, assert_never, get_args
+from typing import Any, get_args
 
 from . import events as e
 from . import ledger as ledgers
@@ -22,6 +22,7 @@ from .errors import (
     PayloadTooLarge,
     Refused,
     StaleAttempt,
+    UnknownEntity,
     UnknownExecution,
     UnknownWorkflow,
     WrongStatus,
@@ -29,6 +30,7 @@ from .errors import (
 from .ledger import Entry
 from .lifecycle import DRAINING, MOVING, QUIET_START, may
 from .model import Effect, Failure, JobSpec, JobStatus, Problem, Status
+from .sharing import Sharing, Waking, answer, closing, facts
 from .state import Job, State, fold, open_state
 
 #: A worker lost this often with the same job in hand is blamed on the job.
@@ -45,7 +47,7 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
             raise UnknownExecution(f"no execution {state.id}")
         transition = _Transition(state, now, reads)
         _ANSWER[type(request)](transition, request)
-        return transition.events
+        return closing(state, transition.events, now, reads)
     except p.Missing as missing:
         return p.Need(missing.keys)
     except p.TooLong as error:
@@ -65,6 +67,8 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
         raise DuplicateExecution(f"execution {state.id} already exists; start another with a new id")
     tenant = request.actor.tenant
     version, digest = 0, request.definition
+    if request.entity and reads.entity(p.EntityKey(tenant, request.entity)) is None:
+        raise UnknownEntity(f"no entity {request.entity!r}; `holdfast entity set {request.entity}` makes one")
     if request.workflow:
         name, _, number = request.workflow.partition(":")
         key = p.WorkflowKey(tenant, name, int(number) if number.isdigit() else 0)
@@ -101,7 +105,14 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
         input = given
     events: list[e.Event] = [
         e.ExecutionStarted(
-            tenant, program.name, version, digest, reads.keep(state.id, input), request.actor, request.labels
+            tenant,
+            program.name,
+            version,
+            digest,
+            reads.keep(state.id, input),
+            request.actor,
+            request.labels,
+            entity=request.entity,
         )
     ]
     if problems:
@@ -113,7 +124,7 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
     begun = fold(open_state(state.id), now, events)
     transition = _Transition(begun, now, reads)
     transition.advance(p.Begun(), program)
-    return events + transition.events
+    return events + closing(begun, transition.events, now, reads)
 
 
 def _invalid(problems: list[Problem]) -> Failure:
@@ -282,6 +293,13 @@ class _Transition:
         self._drop_waiting()
         self._settle()
 
+    # --- what it shares with others -------------------------------------------------------------------
+    def _wake(self, request: Waking) -> None:
+        made, cause = answer(self.state, request, self.reads)
+        self.events += made
+        if cause is not None and self.state.status in MOVING:
+            self.advance(cause)
+
     # --- the workflow's wishes -----------------------------------------------------------------------
     def advance(self, cause: p.Cause, program: p.Program | None = None) -> None:
         try:
@@ -312,7 +330,7 @@ class _Transition:
             else:
                 self._obey(command)
 
-    def _obey(self, command: p.SetTimer | p.TakeAnotherTurn | p.Complete | p.Fail) -> None:
+    def _obey(self, command: p.SetTimer | p.TakeAnotherTurn | p.Complete | p.Fail | Sharing) -> None:
         match command:
             case p.SetTimer(lane=lane, due=due):
                 self.events.append(e.TimerSet(self.next_timer, lane, max(due, self.now)))
@@ -335,7 +353,11 @@ class _Transition:
                 self._drop_waiting()
                 self._settle()
             case _:
-                assert_never(command)
+                made = facts(command, self.state, self.events, self.reads)
+                if isinstance(made, Failure):
+                    self._obey(p.Fail(made))
+                else:
+                    self.events += made
 
     # --- coming to an end ----------------------------------------------------------------------------
     def _drop_waiting(self) -> None:
@@ -418,5 +440,6 @@ _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.TakeTurn: _Transition._take_turn,
     r.SendSignal: _Transition._signal,
     r.CancelExecution: _Transition._cancel,
+    **dict.fromkeys(get_args(Waking), _Transition._wake),
 }
 assert {*_ANSWER, r.StartExecution} == set(get_args(r.Request)), "every request has its answer"

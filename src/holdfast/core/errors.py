@@ -56,6 +56,24 @@ class UnknownWorkflow(Refused):
     code, status = "HF0202", 404
 
 
+class UnknownEntity(Refused):
+    """No entity has that id."""
+
+    code, status = "HF0221", 404
+
+
+class UnknownLock(Refused):
+    """Nobody holds or waits for a lock of that name."""
+
+    code, status = "HF0222", 404
+
+
+class UnknownSensor(Refused):
+    """The entity has no sensor or configuration of that name."""
+
+    code, status = "HF0223", 404
+
+
 class UnknownExecution(Refused):
     """No execution has that id."""
 
@@ -118,6 +136,12 @@ class UnsafeUnseen(Refused):
 
 
 # --- workers and attempts --------------------------------------------------------------------------
+class LockNotHeld(Refused):
+    """The execution does not hold that lock any more."""
+
+    code, status = "HF0321", 409
+
+
 class StaleAttempt(Refused):
     """The attempt was superseded; discard its result."""
 
@@ -254,6 +278,12 @@ class TooBusy(Refused):
 
     code, status = "HF0702", 429
     retry_after = 1
+
+
+class SensorTooLarge(Refused):
+    """The value of a sensor is longer than the limit."""
+
+    code, status = "HF0721", 413
 
 
 class ShuttingDown(Refused):

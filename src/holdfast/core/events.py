@@ -32,6 +32,8 @@ class ExecutionStarted(_Event, frozen=True, array_like=True, tag=1):
     actor: Actor
     labels: dict[str, str] = {}
     format: int = FORMAT
+    #: what it works upon; empty for the tenant's default entity
+    entity: str = ""
 
 
 class PhasesPassed(_Event, frozen=True, array_like=True, tag=2):
@@ -185,6 +187,93 @@ class TurnTaken(_Event, frozen=True, array_like=True, tag=22):
     is_open: bool
 
 
+class LockTaken(_Event, frozen=True, array_like=True, tag=23):
+    """The lock was free: the lane holds it from now on."""
+
+    lane: int
+    entity: str
+    name: str
+    #: its place among all claims to that lock there ever were
+    seq: int
+    fence: int
+    #: the lane and all lanes it lies within, itself first
+    path: tuple[int, ...] = ()
+    #: by setting the sensor `lock-NAME`
+    is_by_sensor: bool = False
+
+
+class LockQueued(_Event, frozen=True, array_like=True, tag=24):
+    """Somebody has the lock, or was there before: the lane waits for it."""
+
+    lane: int
+    entity: str
+    name: str
+    seq: int
+    path: tuple[int, ...] = ()
+
+
+class LockGranted(_Event, frozen=True, array_like=True, tag=25):
+    """The lane that waited has the lock; whoever gave it back named it as the heir."""
+
+    lane: int
+    entity: str
+    name: str
+    seq: int
+    fence: int
+
+
+class LockReleased(_Event, frozen=True, array_like=True, tag=26):
+    """Given back, or its queue left. `heir` (execution, lane, seq) has it now, under the new fence."""
+
+    lane: int
+    entity: str
+    name: str
+    seq: int
+    heir: tuple[str, int, int] | None = None
+    fence: int = 0
+
+
+class LockForced(_Event, frozen=True, array_like=True, tag=27):
+    """Taken from `owner`, who was not asked. In the history of whoever did it, and in the owner's."""
+
+    entity: str
+    name: str
+    owner: str
+    owner_seq: int
+    heir: tuple[str, int, int] | None = None
+    fence: int = 0
+    #: who did it
+    by: str = ""
+
+
+class SensorChanged(_Event, frozen=True, array_like=True, tag=28):
+    lane: int
+    entity: str
+    #: `sensor` or `config`
+    kind: str
+    name: str
+    value: Any
+    version: int
+    is_gone: bool = False
+    #: lanes that waited for it: (execution, lane)
+    woken: tuple[tuple[str, int], ...] = ()
+
+
+class SensorAwaited(_Event, frozen=True, array_like=True, tag=29):
+    """From now on every change of it wakes the lane."""
+
+    lane: int
+    entity: str
+    kind: str
+    name: str
+
+
+class SensorLeft(_Event, frozen=True, array_like=True, tag=30):
+    """The lane waits for no sensor any more."""
+
+    lane: int
+
+
 class RetentionSet(_Event, frozen=True, array_like=True, tag=34):
     """How long to keep this execution once it has ended, and with which others it is counted."""
 
@@ -215,5 +304,13 @@ Event: TypeAlias = (
     | ExecutionFailed
     | ExecutionCancelled
     | TurnTaken
+    | LockTaken
+    | LockQueued
+    | LockGranted
+    | LockReleased
+    | LockForced
+    | SensorChanged
+    | SensorAwaited
+    | SensorLeft
     | RetentionSet
 )

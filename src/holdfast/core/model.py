@@ -17,6 +17,8 @@ INLINE_LIMIT = 1024
 PAYLOAD_LIMIT = 2 * 1024 * 1024
 #: The number each execution carries so that old histories fold for ever.
 FORMAT = 1
+#: Where an execution without an entity of its own keeps its sensors and locks; every tenant has it.
+DEFAULT_ENTITY = "default"
 
 
 class Status(IntEnum):
@@ -92,6 +94,7 @@ class Wait(IntEnum):
     SIGNAL = 4
     LOCK = 5
     TURN = 6  #: out of fuel; goes on in the next transition
+    SENSOR = 7
 
 
 class Level(IntEnum):

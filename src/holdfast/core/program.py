@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
+from .locks import WINDOW, LockRow
 from .model import BlobRef, BlockOffer, Failure, JobSpec, LogLine, Problem
+from .sensors import EntityRow, SensorRow
 
 if TYPE_CHECKING:
     from .state import State
@@ -46,7 +48,30 @@ class TurnGranted(msgspec.Struct, frozen=True, gc=False):
     """More fuel: lanes that wait for a turn go on."""
 
 
-Cause: TypeAlias = Begun | JobEnded | TimerEnded | SignalArrived | TurnGranted
+class LockGranted(msgspec.Struct, frozen=True, gc=False):
+    """The lock a lane waited for is its own now."""
+
+    lane: int
+    entity: str
+    name: str
+
+
+class LockBroken(msgspec.Struct, frozen=True, gc=False):
+    """The lane no longer waits for the lock: it would have waited for ever. That is an error of kind `deadlock`."""
+
+    lane: int
+    entity: str
+    name: str
+    why: str
+
+
+class SensorMoved(msgspec.Struct, frozen=True, gc=False):
+    """Something the lane waits for has changed: it looks again. It goes on waiting until it says `LeaveSensor`."""
+
+    lane: int
+
+
+Cause: TypeAlias = Begun | JobEnded | TimerEnded | SignalArrived | TurnGranted | LockGranted | LockBroken | SensorMoved
 
 
 # --- what the workflow wants -----------------------------------------------------------------------
@@ -86,7 +111,92 @@ class Fail(msgspec.Struct, frozen=True, gc=False):
     step: str = ""
 
 
-Command: TypeAlias = Advance | ScheduleJob | SetTimer | TakeAnotherTurn | Complete | Fail
+class TakeLock(msgspec.Struct, frozen=True, gc=False):
+    """Seq and fence as `locks.ask` gave them; fence 0: the lane waits in the queue."""
+
+    lane: int
+    entity: str
+    name: str
+    seq: int
+    fence: int
+    #: the lane and all lanes it lies within, itself first
+    path: tuple[int, ...]
+    is_by_sensor: bool = False
+
+
+class ReleaseLock(msgspec.Struct, frozen=True, gc=False):
+    """Heir and fence as `locks.release` gave them. Also to leave the queue; nobody inherits then."""
+
+    lane: int
+    entity: str
+    name: str
+    seq: int
+    heir: tuple[str, int, int] | None = None
+    fence: int = 0
+
+
+class ForceLock(msgspec.Struct, frozen=True, gc=False):
+    """Take the lock from whoever has it; heir and fence as `locks.force` gave them."""
+
+    entity: str
+    name: str
+    owner: str
+    owner_seq: int
+    heir: tuple[str, int, int] | None
+    fence: int
+
+
+class SetSensor(msgspec.Struct, frozen=True, gc=False):
+    lane: int
+    entity: str
+    kind: str
+    name: str
+    value: Any
+    #: 1 for a new one, else one more than it was
+    version: int
+    #: the core sees to it; whatever stands here is not looked at
+    woken: tuple[Any, ...] = ()
+
+
+class ClearSensor(msgspec.Struct, frozen=True, gc=False):
+    lane: int
+    entity: str
+    kind: str
+    name: str
+    version: int = 0
+    woken: tuple[Any, ...] = ()
+
+
+class AwaitSensor(msgspec.Struct, frozen=True, gc=False):
+    """Wake the lane whenever that sensor changes. A lane may wait for several."""
+
+    lane: int
+    entity: str
+    kind: str
+    name: str
+
+
+class LeaveSensor(msgspec.Struct, frozen=True, gc=False):
+    """The lane waits for no sensor any more."""
+
+    lane: int
+
+
+Command: TypeAlias = (
+    Advance
+    | ScheduleJob
+    | SetTimer
+    | TakeAnotherTurn
+    | Complete
+    | Fail
+    | TakeLock
+    | ReleaseLock
+    | ForceLock
+    | SetSensor
+    | ClearSensor
+    | AwaitSensor
+    | LeaveSensor
+)
 
 
 # --- shared rows a decision may depend on ----------------------------------------------------------
@@ -129,13 +239,36 @@ class StartKey(msgspec.Struct, frozen=True):
     key: str
 
 
+class LockKey(msgspec.Struct, frozen=True):
+    tenant: str
+    entity: str
+    name: str
+    #: waiters to be read, at the most
+    window: int = WINDOW
+
+
+class SensorKey(msgspec.Struct, frozen=True):
+    tenant: str
+    entity: str
+    #: `sensor` or `config`
+    kind: str
+    name: str
+
+
+class EntityKey(msgspec.Struct, frozen=True):
+    tenant: str
+    id: str
+
+
 class HeaderKey(msgspec.Struct, frozen=True):
     """The row of an execution, where its history does not matter."""
 
     execution: str
 
 
-Key: TypeAlias = WorkflowKey | DefinitionKey | BlockKey | BlobKey | StartKey | HeaderKey
+Key: TypeAlias = (
+    WorkflowKey | DefinitionKey | BlockKey | BlobKey | StartKey | LockKey | SensorKey | EntityKey | HeaderKey
+)
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -168,6 +301,18 @@ class Reads(Protocol):
     def keep(self, execution: str, value: Any) -> Any | BlobRef:
         """The value, or a BlobRef to it where it is longer than INLINE_LIMIT."""
         ...
+
+    def lock(self, key: LockKey) -> LockRow:
+        """Never absent: a lock nobody ever took is an empty row."""
+        ...
+
+    def sensor(self, key: SensorKey) -> SensorRow | None: ...
+
+    def waiters(self, key: SensorKey) -> tuple[tuple[str, int], ...]:
+        """Lanes that wait for it to change, as (execution, lane)."""
+        ...
+
+    def entity(self, key: EntityKey) -> EntityRow | None: ...
 
 
 class Program(Protocol):

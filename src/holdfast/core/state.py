@@ -13,10 +13,12 @@ import msgspec
 
 from . import events as e
 from . import ledger as ledgers
+from . import locks as locking
+from . import sensors as sensing
 from .lanes import ROOT_LANE, Frame, Lane, Op, find_frame
 from .ledger import Entry
 from .lifecycle import QUIET_START, step_to
-from .model import Actor, Effect, Failure, JobSpec, JobStatus, Status, Wait
+from .model import DEFAULT_ENTITY, Actor, Effect, Failure, JobSpec, JobStatus, Status, Wait
 
 #: Lanes, jobs and ledger entries are snapshotted in groups of this many: 1 << GROUP_BITS.
 GROUP_BITS = 6
@@ -87,6 +89,12 @@ class State(msgspec.Struct, gc=False):
     signals: list[tuple[str, Any]] = []
     #: keys of signals already counted
     signal_keys: dict[str, None] = {}
+    #: what it works upon
+    entity: str = DEFAULT_ENTITY
+    #: its claims to locks, held or waited for: (entity, name, lane) → claim
+    locks: dict[tuple[str, str, int], locking.Hold] = {}
+    #: sensors its lanes wait for
+    awaits: dict[int, tuple[tuple[str, str, str], ...]] = {}
     next_lane: int = ROOT_LANE + 1
     next_job: int = 1
     next_timer: int = 1
@@ -218,10 +226,35 @@ def _turn_taken(state: State, event: e.TurnTaken) -> None:
     state.turn, state.is_turn_open = event.turn, event.is_open
 
 
+def _lock_moved(state: State, event: locking.LockEvent) -> None:
+    locking.change(state.locks, state.id, event, state.at)
+    if isinstance(event, e.LockQueued):
+        _wait(state, event.lane, Wait.LOCK)
+    elif isinstance(event, e.LockGranted):
+        _wait(state, event.lane, Wait.NOTHING)
+
+
+def _sensor_changed(state: State, event: e.SensorChanged) -> None:
+    """It lives outside the execution; nothing changes here."""
+
+
+def _sensor_waited_for(state: State, event: e.SensorAwaited | e.SensorLeft) -> None:
+    sensing.change(state.awaits, event)
+    _wait(state, event.lane, Wait.SENSOR if isinstance(event, e.SensorAwaited) else Wait.NOTHING)
+
+
+def _wait(state: State, id: int, wait: Wait) -> None:
+    lane = state.lanes.get(id)
+    if lane is not None:
+        lane.wait = wait
+        state.dirty.add(id >> GROUP_BITS << 2)
+
+
 def _execution_started(state: State, event: e.ExecutionStarted) -> None:
     state.tenant, state.workflow, state.workflow_version = event.tenant, event.workflow, event.version
     state.definition, state.input, state.actor = event.definition, event.input, event.actor
     state.labels, state.format = event.labels, event.format
+    state.entity = event.entity or DEFAULT_ENTITY
     state.created_at = state.at
 
 
@@ -297,6 +330,14 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.ExecutionFailed: _execution_failed,
     e.ExecutionCancelled: _execution_cancelled,
     e.TurnTaken: _turn_taken,
+    e.LockTaken: _lock_moved,
+    e.LockQueued: _lock_moved,
+    e.LockGranted: _lock_moved,
+    e.LockReleased: _lock_moved,
+    e.LockForced: _lock_moved,
+    e.SensorChanged: _sensor_changed,
+    e.SensorAwaited: _sensor_waited_for,
+    e.SensorLeft: _sensor_waited_for,
     e.RetentionSet: _retention_set,
 }
 assert set(_APPLY) == set(get_args(e.Event)), "every kind of fact has its function"
@@ -311,6 +352,8 @@ def _end(state: State, status: Status, residue: tuple[int, ...]) -> None:
     _to(state, status)
     state.ended_at = state.at
     state.residue = residue
+    assert not state.locks, "no lock outlives its execution; see sharing.closing"
+    assert not state.awaits, "no subscription outlives its execution; see sharing.closing"
     # Nothing of an ended execution moves again by itself; resume and replay rebuild from the history.
     state.dirty.update(part(LANES, lane) for lane in state.lanes)
     state.dirty.update(part(JOBS, job) for job in state.jobs)

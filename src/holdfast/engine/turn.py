@@ -19,8 +19,17 @@ from holdfast.core.decide import claim, decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
 from holdfast.core.program import HeaderKey, Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
-from holdfast.core.requests import ClaimJob, CompleteJob, FailJob, StartExecution
-from holdfast.core.rows import JobRow, LogRow, Rows, queued, transit
+from holdfast.core.requests import (
+    BreakLock,
+    ClaimJob,
+    CompleteJob,
+    FailJob,
+    LoseLock,
+    StartExecution,
+    WakeLock,
+    WakeSensor,
+)
+from holdfast.core.rows import JobRow, LogRow, Rows, item_of, queued, transit
 from holdfast.core.snapshot import encode, restore
 from holdfast.core.state import Job, State, fold, open_state
 from holdfast.core.views import summary_of
@@ -225,6 +234,10 @@ class Turn:
         cached = self.states.get(id)
         if cached is None:
             cached = self._open(id)
+        if isinstance(request, _WAKING) and not cached.state.version:
+            # Nobody is there to be woken, nor ever will be.
+            self.rows.agenda[id, item_of(request)] = None
+            return ()
         if item.blobs:
             for digest, data in item.blobs.items():
                 self.reads.fresh[id, digest] = data
@@ -242,6 +255,9 @@ class Turn:
         decided = decide(cached.state, request, self.now, self.reads)
         if isinstance(decided, Need):
             return decided.keys
+        if isinstance(request, _WAKING):
+            # Before what follows from it, which may be another one of the same name.
+            self.rows.agenda[id, item_of(request)] = None
         if decided:
             self._apply(id, cached, decided)
             if type(decided[-1]) is e.ResultRefused:
@@ -285,6 +301,7 @@ class Turn:
     def _apply(self, id: str, cached: Cached, decided: list[e.Event]) -> None:
         self.touched[id] = cached
         transit(cached.state, self.now, decided, self.rows)
+        self.reads.follow(cached.state, decided, self.now)
         cached.events += decided
         for event in decided:
             if type(event) in _SUMMARISED:
@@ -358,14 +375,21 @@ class Turn:
                 except Missing as missing:
                     keys.update(dict.fromkeys(missing.keys))
                 except TooLong as error:
-                    self._withdraw(made, error)
+                    keys.update(dict.fromkeys(self._withdraw(made, error)))
                     is_withdrawing = True
         if is_withdrawing:
             self.claims = [made for made in self.claims if not made.is_withdrawn]
         return tuple(keys)
 
-    def _withdraw(self, claim: Claim, error: TooLong) -> None:
-        """No worker can be sent this input: the job fails for good, and nothing has happened."""
+    def _withdraw(self, claim: Claim, error: TooLong) -> tuple[Key, ...]:
+        """No worker can be sent this input: the job fails for good, and nothing has happened. Returns what has to
+        be read first, as the locks that are given back with it."""
+        cached = self.touched[claim.row.execution]
+        failure = Failure("input-too-large", str(error), code="HF0701")
+        request = FailJob(claim.row.job, claim.row.attempt, failure, Effect.NONE, is_permanent=True)
+        decided = decide(cached.state, request, self.now, self.reads)
+        if isinstance(decided, Need):
+            return decided.keys
         claim.is_withdrawn = True
         if claim.is_eager:
             claim.session.planned -= 1
@@ -373,12 +397,8 @@ class Turn:
         else:
             # Planned before this turn: given back when it is committed, or by whoever planned it if it is not.
             self.withdrawn.append(claim.session)
-        cached = self.touched[claim.row.execution]
-        failure = Failure("input-too-large", str(error), code="HF0701")
-        request = FailJob(claim.row.job, claim.row.attempt, failure, Effect.NONE, is_permanent=True)
-        decided = decide(cached.state, request, self.now, self.reads)
-        assert not isinstance(decided, Need), "what the program needs was read when the job was scheduled"
         self._apply(claim.row.execution, cached, decided)
+        return ()
 
     def _hand_over(self, state: State, row: JobRow, session: Session, *, is_eager: bool = False) -> None:
         row.incarnation, row.attempt, row.since = session.incarnation, state.jobs[row.job].attempt, self.now
@@ -430,6 +450,8 @@ class Turn:
             else:
                 batch.agenda.append(due)
         batch.logs += rows.logs
+        if rows.is_sharing:
+            batch.share(rows)
         batch.starts += self.starts.values()
         for (execution, digest), data in self.reads.fresh.items():
             if execution in self.touched:
@@ -456,7 +478,8 @@ class Turn:
             id, state.tenant, state.workflow, state.workflow_version, state.definition, state.status,
             state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
             state.started_at, state.ended_at, state.jobs_done, state.jobs_total, cached.summary,
-            "", state.retention, state.retention_hash, id in self.created, id in self.queued,
+            id in self.created, id in self.queued, entity=state.entity, retention=state.retention,
+            retention_hash=state.retention_hash,
         )  # fmt: skip
         self.headers[id] = header
         self.batch.headers.append(header)
@@ -539,6 +562,7 @@ class Turn:
 
 _COMPLETED = Status.COMPLETED
 _OUTCOMES = (CompleteJob, FailJob)
+_WAKING = (WakeLock, WakeSensor, BreakLock, LoseLock)
 _SUMMARISED = frozenset(
     {
         e.ExecutionStarted,

@@ -16,15 +16,27 @@ import msgspec
 from holdfast.core.codec import unpack, unpack_due
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.model import BlockOffer, Level, LogLine, Status
-from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, HeaderKey, Key, Published, StartKey, WorkflowKey
+from holdfast.core.program import (
+    BlobKey,
+    BlockKey,
+    DefinitionKey,
+    EntityKey,
+    HeaderKey,
+    Key,
+    LockKey,
+    Published,
+    SensorKey,
+    StartKey,
+    WorkflowKey,
+)
 from holdfast.core.rows import AgendaRow, JobRow, LogRow
 
 from .records import EngineRow, Header, HistoryRow, PublishedRow, StartRow, TokenRow, WorkerRow
+from .sharing import entity_row, lock_row, watched
 
 HEADER = (
     "id, tenant, workflow, workflow_version, definition, status, version, digest, snapshot, logs, run,"
-    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary,"
-    " entity, retention, retention_hash"
+    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, retention_hash"
 )
 JOB = "execution, job, queue, block, since, attempt, incarnation, timeout"
 WORKER = "name, incarnation, engine, host, pid, slots, queues, blocks, registered_at, seen_at, lease, state"
@@ -76,6 +88,12 @@ class Queries(ABC):
                 return msgspec.convert(unpack(bytes(found[0][0])), BlockOffer) if found else None
             case StartKey(tenant=tenant, key=start):
                 return self.start(tenant, start)
+            case LockKey():
+                return lock_row(self.rows, key)
+            case SensorKey():
+                return watched(self.rows, key)
+            case EntityKey():
+                return entity_row(self.rows, key)
             case HeaderKey(execution=execution):
                 return self.headers_of([execution]).get(execution)
             case _:
@@ -322,7 +340,7 @@ class Queries(ABC):
     def orphans(self) -> list[tuple[str, str]]:
         """(table, execution) of rows that belong to no execution. Keys of starts may outlive theirs."""
         found = []
-        for table in OWNED:
+        for table in (*OWNED, "lock_queue", "sensor_waits"):
             sql = (
                 f"SELECT DISTINCT execution FROM {table} WHERE NOT EXISTS"
                 f" (SELECT 1 FROM executions WHERE executions.id = {table}.execution) LIMIT 10"
@@ -351,6 +369,11 @@ TABLES = frozenset(
         "engines",
         "tokens",
         "meta",
+        "entities",
+        "sensors",
+        "sensor_waits",
+        "locks",
+        "lock_queue",
     ]
 )
 
@@ -358,12 +381,12 @@ TABLES = frozenset(
 def header_of(row: tuple[Any, ...]) -> Header:
     (
         key, tenant, workflow, number, definition, status, version, digest, snapshot, logs, run,
-        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, *kept,
+        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, hash,
     ) = row  # fmt: skip
     return Header(
         from_key(bytes(key)), tenant, workflow, number, bytes(definition), Status(status), version,
         bytes(digest), snapshot, logs, run, created_at, updated_at, started_at, ended_at, jobs_done,
-        jobs_total, bytes(summary), *kept,
+        jobs_total, bytes(summary), entity=entity, retention=retention, retention_hash=hash,
     )  # fmt: skip
 
 

@@ -27,8 +27,8 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
                 to_key(h.id), storable(h.tenant), storable(h.workflow), h.workflow_version, h.definition,
                 int(h.status), h.version,
                 h.digest, h.snapshot, h.logs, h.run, h.created_at, h.updated_at, h.started_at, h.ended_at,
-                h.jobs_done, h.jobs_total, h.summary,
-                storable(h.entity), storable(h.retention), storable(h.retention_hash),
+                h.jobs_done, h.jobs_total, h.summary, storable(h.entity), storable(h.retention),
+                storable(h.retention_hash),
             )
             for h in batch.headers if h.is_new
         ]  # fmt: skip
@@ -39,8 +39,8 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
         changed = [
             (
                 int(h.status), h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at,
-                h.ended_at, h.jobs_done, h.jobs_total, h.summary, storable(h.retention), storable(h.retention_hash),
-                to_key(h.id), expected[h.id],
+                h.ended_at, h.jobs_done, h.jobs_total, h.summary, storable(h.retention),
+                storable(h.retention_hash), to_key(h.id), expected[h.id],
             )
             for h in old
         ]  # fmt: skip
@@ -119,7 +119,54 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
         many("DELETE FROM parts WHERE execution=? AND part=?", empty)
         filled = [(to_key(execution), storable(part), data) for execution, part, data in batch.parts if data]
         many("INSERT OR REPLACE INTO parts VALUES (?,?,?)", filled)
+    if batch.is_sharing:
+        _write_shared(db, batch)
     _write_rare(db, batch, now)
+
+
+def _write_shared(db: apsw.Connection, batch: Batch) -> None:
+    """What executions share."""
+
+    def many(sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        db.executemany(sql, [bindable(row) for row in rows])
+
+    many(
+        "INSERT INTO locks VALUES (?,?,?,?,?) ON CONFLICT DO UPDATE"
+        " SET fence=max(fence, excluded.fence), next_seq=max(next_seq, excluded.next_seq)",
+        batch.locks,
+    )
+    many("DELETE FROM lock_queue WHERE tenant=? AND entity=? AND name=? AND seq=?", batch.claims_gone)
+    many(
+        "INSERT INTO lock_queue VALUES (?,?,?,?,?,?,?,?,?)",
+        [
+            (
+                c.tenant, c.entity, c.name, c.claim.seq, to_key(c.claim.execution), c.claim.lane,
+                pack(c.claim.path), c.claim.since, c.fence,
+            )
+            for c in batch.claims
+        ],
+    )  # fmt: skip
+    if batch.grants:
+        before = db.total_changes()
+        many(
+            "UPDATE lock_queue SET fence=?, since=? WHERE tenant=? AND entity=? AND name=? AND seq=? AND fence=0",
+            [(fence, since, *place) for *place, fence, since in batch.grants],
+        )
+        if (missed := len(batch.grants) - (db.total_changes() - before)) != 0:
+            raise Conflict(f"{missed} of {len(batch.grants)} locks have another queue than was decided upon")
+    many("DELETE FROM sensors WHERE tenant=? AND entity=? AND kind=? AND name=?", batch.sensors_gone)
+    many(
+        "INSERT OR REPLACE INTO sensors VALUES (?,?,?,?,?,?,?,?)",
+        [(s.tenant, s.entity, s.kind, s.name, pack(s.value), s.version, s.at, s.by) for s in batch.sensors],
+    )
+    many(
+        "DELETE FROM sensor_waits WHERE execution=? AND lane=?",
+        [(to_key(execution), lane) for execution, lane in batch.sensor_waits_gone],
+    )
+    many(
+        "INSERT OR IGNORE INTO sensor_waits VALUES (?,?,?,?,?,?)",
+        [(*sensor, to_key(execution), lane) for *sensor, execution, lane in batch.sensor_waits],
+    )
 
 
 def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
@@ -182,6 +229,15 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
         )
     if batch.tokens_gone:
         many("DELETE FROM tokens WHERE id=?", [(id,) for id in batch.tokens_gone])
+    if batch.entities:
+        many(
+            "INSERT INTO entities VALUES (?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET type=excluded.type,"
+            " name=excluded.name, labels=excluded.labels, updated_at=excluded.updated_at",
+            [
+                (tenant, e.id, e.type, e.name, pack(e.labels), e.created_at, e.updated_at)
+                for tenant, e in batch.entities
+            ],
+        )
     if batch.starts_gone:
         many("DELETE FROM starts WHERE tenant=? AND key=?", batch.starts_gone)
     if batch.purged:
