@@ -21,7 +21,7 @@ from holdfast.core.model import Actor
 from holdfast.core.views import ExecutionView
 from holdfast.engine.engine import Engine
 from holdfast.engine.purger import Purger
-from holdfast.engine.retention import keeping
+from holdfast.engine.retention import Keeping
 from holdfast.engine.service import Service
 from holdfast.failpoints import failpoint
 from holdfast.language import program_from_bytes
@@ -118,13 +118,11 @@ class Embedded:
         stuck_after: float = 720.0,
         key: bytes | None = None,
         processes: int | None = None,
-        retention: str = "",
-        archive: str | Path | None = None,
+        keeping: Keeping | None = None,
         purge_pause: float | None = None,
     ) -> None:
-        """`retention`: what is kept where a workflow says nothing, `max(30d, 3)` if empty. `archive`: a folder for
-        what is purged. `purge_pause`: seconds between looks at what may go."""
-        kept = keeping(retention, archive)
+        """`keeping`: which ended executions are kept, and where others are archived, as `holdfast.engine.retention`
+        says it. `purge_pause`: seconds between looks at what may go."""
         engine_id = secrets.token_hex(6)
         self.actor = Actor(os.environ.get("USER", "") or "local")
         registry = registry if registry is not None else Registry()
@@ -143,8 +141,8 @@ class Embedded:
         except BaseException:
             self.store.close()
             raise
-        self.service = Service(self.store, self.engine, kept)
-        self.purger = Purger(self.store, self.engine, kept, pause=purge_pause)
+        self.service = Service(self.store, self.engine, keeping)
+        self.purger = Purger(self.store, self.engine, self.service.keeping, pause=purge_pause)
         self.worker: Worker | None = None
         if with_worker:
             # On a store of our own the name may be the same in every life: a new one replaces the old. On a

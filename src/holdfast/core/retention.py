@@ -295,33 +295,15 @@ def settle(retention: Retention, before: str = "") -> str:
     if retention.is_disabled:
         return "disabled"
     had = parse_retention(before) if before else Retention(Word("system"))
-    expr = _settled(retention.expr, Count(0) if had.is_disabled else had.expr)
-    if not _has_words(expr):
-        expr = _shortest(_steps(expr))
-    text = str(expr)
-    if len(text) > MAX_LENGTH:
-        raise BadRetention(f"with what `context` stands for, it is longer than {MAX_LENGTH:,} characters", 0, 1)
-    return text
-
-
-def _settled(expr: Rule, before: Rule) -> Rule:
-    match expr:
-        case Word(name="context"):
-            return before
-        case Word():
-            return Word("system")
-        case Min(rules=rules):
-            return Min(tuple(_settled(rule, before) for rule in rules))
-        case Max(rules=rules):
-            return Max(tuple(_settled(rule, before) for rule in rules))
-        case _:
-            return expr
-
-
-def _has_words(expr: Rule) -> bool:
-    if isinstance(expr, Min | Max):
-        return any(_has_words(rule) for rule in expr.rules)
-    return isinstance(expr, Word)
+    context = Count(0) if had.is_disabled else had.expr
+    # Rules form a lattice, so whatever one says of `system` is `max(least, min(most, system))`. Said like that, a rule
+    # that is changed over and over does not grow.
+    least = resolve(retention.expr, resolve(context, None, None, Count(0)), None, Count(0))
+    most = resolve(retention.expr, resolve(context, None, None, Forever()), None, Forever())
+    if least == most:
+        return str(least)
+    upper: Rule = Word("system") if most == Forever() else Min((most, Word("system")))
+    return str(upper if least == Count(0) else Max((least, upper)))
 
 
 #: (number, µs): the newest so many, where they are also young enough

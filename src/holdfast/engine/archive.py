@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,8 @@ def write(folder: Path, lines: Iterable[Line], now: int) -> Path:
         draft.rename(path)
         sync_folder(day)
     except BaseException as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
         if not isinstance(error, OSError):
             raise
         raise BadArchive(f"the archive in {folder} cannot be written: {error.strerror or error}") from error

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.core.errors import Refused, StoreUnavailable
 from holdfast.core.retention import Rule
 from holdfast.store import keeping as kept
-from holdfast.store.keeping import Group, Place, StartPlace
+from holdfast.store.keeping import KEY_KEPT, Group, Place, StartPlace
 from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 from holdfast.store.records import Header
@@ -40,8 +40,6 @@ FULL_ALONE, FULL_SHARED = 3600 * SECOND, 300 * SECOND
 PAUSE, PAUSE_ARCHIVING = 1.0, 60.0
 #: groups whose next expiry is remembered; others are found by a full look
 REMEMBERED = 100_000
-#: µs that an idempotency key of a start is kept, whatever becomes of its execution
-KEY_KEPT = 24 * 3600 * SECOND
 #: seconds to wait for the commit of a purge
 COMMIT_WAIT = 30.0
 

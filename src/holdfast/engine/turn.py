@@ -88,6 +88,8 @@ class Turn:
         self.starts: dict[tuple[str, str], StartRow] = {}
         self.publishing: dict[tuple[str, str], PublishedRow] = {}
         self.stopped: list[State] = []
+        #: executions somebody wants to be forgotten, and nobody asks anything of
+        self.purging: set[str] = set()
         #: executions that reached an end in this turn
         self.ended: list[str] = []
         self.batch = Batch()
@@ -138,6 +140,7 @@ class Turn:
                 # Locked with the others, in one order. What anybody asks something of in this turn is not purged.
                 asked = self._asked()
                 known |= {id: version for id, (version, _) in item.wanted.items() if id not in asked}
+                self.purging |= item.wanted.keys() - asked
         return known
 
     def _asked(self) -> set[str]:
@@ -145,6 +148,8 @@ class Turn:
 
     def _catch_up(self, known: dict[str, int], locked: dict[str, Locked | None]) -> None:
         for id, version in known.items():
+            if id in self.purging:
+                continue  # its header says whether it is as it was, and nothing of it has to be rebuilt
             found = locked.get(id)
             if found is None:
                 if id in locked:

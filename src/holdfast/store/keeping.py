@@ -13,6 +13,8 @@ from holdfast.core.ids import from_key, to_key
 from .queries import HEADER, Queries, header_of
 from .records import Header
 
+#: µs that an idempotency key of a start is kept, whatever becomes of its execution
+KEY_KEPT = 24 * 3600 * 1_000_000
 #: when it ended, and its stored key
 Place: TypeAlias = tuple[int, bytes]
 

@@ -123,7 +123,12 @@ blobs = _keep("blobs", execution=byteas, digest=byteas, data=byteas)
 parts_gone = _drop("parts", execution=byteas)
 part_gone = _drop("parts", execution=byteas, part=texts)
 parts = _put("parts", "execution, part", execution=byteas, part=texts, data=byteas)
-beats = _put("beats", "execution, job", execution=byteas, job=bigints, attempt=bigints, details=byteas)
+# A word that was on its way while its execution was purged is nobody's.
+beats = _Bulk(
+    "INSERT INTO beats ({columns}) SELECT * FROM {rows} WHERE EXISTS (SELECT 1 FROM executions WHERE id = n.execution)"
+    " ON CONFLICT (execution, job) DO UPDATE SET attempt = EXCLUDED.attempt, details = EXCLUDED.details",
+    execution=byteas, job=bigints, attempt=bigints, details=byteas,
+)  # fmt: skip
 beats_gone = _drop("beats", execution=byteas)
 definitions = _keep("definitions", digest=byteas, data=byteas)
 published = _insert(

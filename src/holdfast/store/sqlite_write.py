@@ -177,7 +177,8 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
 
     if batch.beats:
         many(
-            "INSERT OR REPLACE INTO beats VALUES (?,?,?,?)",
+            # A word that was on its way while its execution was purged is nobody's.
+            "INSERT OR REPLACE INTO beats SELECT ?1,?2,?3,?4 WHERE EXISTS (SELECT 1 FROM executions WHERE id=?1)",
             [(to_key(execution), job, attempt, details) for execution, job, attempt, details in batch.beats],
         )
     if batch.beats_gone:
