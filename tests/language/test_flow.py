@@ -94,7 +94,9 @@ def test_handlers_choose_by_condition_and_rethrow_what_none_wants() -> None:
 def test_a_handled_error_follows_next_unless_the_handler_says_otherwise() -> None:
     text = "- {step: fail x, on-error: [log handled], next: c}\n- return b\n- {id: c, step: return c}\n"
     assert steps(text).output() == "c"
-    text = "- {step: fail x, on-error: goto d, next: c}\n- return b\n- {id: c, step: return c}\n- {id: d, step: return d}"
+    text = (
+        "- {step: fail x, on-error: goto d, next: c}\n- return b\n- {id: c, step: return c}\n- {id: d, step: return d}"
+    )
     assert steps(text).output() == "d"
 
 
@@ -129,7 +131,9 @@ def test_handlers_of_handlers() -> None:
 def test_the_workflows_handler_gives_the_output() -> None:
     text = "steps:\n- log a\n- fail message bad\n- log never\non-error:\n- return saved from ${error.message}\n"
     assert play(text).output() == "saved from bad"
-    text = "steps:\n- {id: x, step: log a}\n- {step: fail message bad, condition: '${tried} == null'}\n- return ${tried}\n"
+    text = (
+        "steps:\n- {id: x, step: log a}\n- {step: fail message bad, condition: '${tried} == null'}\n- return ${tried}\n"
+    )
     text += "on-error:\n- let tried = yes\n- goto x\n"
     assert play(text).output() == "yes"
 
@@ -252,7 +256,9 @@ def test_retry_outside_of_a_handler_polls_from_a_waypoint_or_a_step() -> None:
 
 
 def test_workflow_handler_retries_from_start() -> None:
-    text = "replayable: from start\non-error:\n- retry limit 10\nsteps:\n- let x = ${x ?? 0} + 1\n- x.y\n- return ${x}\n"
+    text = (
+        "replayable: from start\non-error:\n- retry limit 10\nsteps:\n- let x = ${x ?? 0} + 1\n- x.y\n- return ${x}\n"
+    )
     world = play(text, None, {"x.y": flaky(3)})
     assert world.output() == 1
     assert len(world.ran) == 4
@@ -267,7 +273,9 @@ def test_retry_timeout_is_caught_by_its_own_handler() -> None:
 - log never
 - {id: late, step: return gave up}
 """
-    text = text.replace("fail message busy", "x.y").replace("on-error:\n  - step", "idempotent: yes\n  on-error:\n  - step")
+    text = text.replace("fail message busy", "x.y").replace(
+        "on-error:\n  - step", "idempotent: yes\n  on-error:\n  - step"
+    )
     world = steps(text, None, {"x.y": flaky(99)})
     assert world.output() == "gave up"
     assert 60_000_000 <= world.now - 1_000_000_000 <= 80_000_000
@@ -302,7 +310,9 @@ def test_nested(text: str, output: Any) -> None:
 
 def test_concurrency_is_kept() -> None:
     world = World({})
-    world.start("steps:\n- step: foreach x in 1..10\n  concurrency: 3\n  steps: ['a.b x=${x}']\n- return ${size(output)}")
+    world.start(
+        "steps:\n- step: foreach x in 1..10\n  concurrency: 3\n  steps: ['a.b x=${x}']\n- return ${size(output)}"
+    )
     assert len(world.states["e1"].jobs) == 3
     world.work("e1", min(world.states["e1"].jobs))
     assert len(world.states["e1"].jobs) == 3

@@ -67,7 +67,10 @@ def test_resume_of_a_loop_runs_only_what_failed() -> None:
 
 
 def test_resume_after_cancel_goes_on_where_it_stood() -> None:
-    for text in ("steps:\n- a.b\n- sleep 1h\n- c.d\n- return ok", "steps:\n- a.b\n- sleep 1h\n- c.d\n- return ok\nfinally: [log x]"):
+    for text in (
+        "steps:\n- a.b\n- sleep 1h\n- c.d\n- return ok",
+        "steps:\n- a.b\n- sleep 1h\n- c.d\n- return ok\nfinally: [log x]",
+    ):
         world = World()
         world.start(text)
         world.run(until=world.now + 1_000_000)

@@ -167,10 +167,14 @@ def test_sensors_are_set_with_places_types_and_requirements() -> None:
 def test_waiting_for_a_sensor() -> None:
     world = World()
     world.start("steps:\n- wait ip = ${entity.sensor.ip}\n- return ${ip}")
-    world.start("steps:\n- {step: 'wait ${entity.attributeWhenReady.up}', timeout: 1h, on-error: [return late]}", id="e2")
+    world.start(
+        "steps:\n- {step: 'wait ${entity.attributeWhenReady.up}', timeout: 1h, on-error: [return late]}", id="e2"
+    )
     world.start("steps:\n- {step: 'wait ${entity.sensor.never}', timeout: 10s, on-error: [return late]}", id="e3")
     assert world.states["e1"].lanes[1].wait is Wait.SENSOR
-    world.start("steps:\n- set-sensor up = false\n- sleep 1m\n- set-sensor ip = 10.0.0.1\n- set-sensor up = true", id="e4")
+    world.start(
+        "steps:\n- set-sensor up = false\n- sleep 1m\n- set-sensor ip = 10.0.0.1\n- set-sensor up = true", id="e4"
+    )
     world.run(until=world.now + 30_000_000)
     assert world.states["e2"].status is Status.RUNNING
     world.run()

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.codec import pack, unpack
 from holdfast.core.errors import Conflict
 from holdfast.core.locks import LockRow
-from holdfast.core.model import BlockOffer, Status
+from holdfast.core.model import BlockOffer
 from holdfast.core.program import (
     BlobKey,
     BlockKey,
@@ -42,6 +42,7 @@ class Tables:
         self.history: dict[str, list[HistoryRow]] = {}
         #: execution → job → row
         self.jobs: dict[str, dict[int, JobRow]] = {}
+        self.stopping: dict[tuple[str, int], None] = {}
         #: execution → item → row
         self.agenda: dict[str, dict[str, AgendaRow]] = {}
         self.blobs: dict[tuple[str, bytes], bytes] = {}
@@ -134,8 +135,10 @@ class Tables:
             rows.append(past)
         for execution, job in batch.jobs_gone:
             self.jobs.get(execution, {}).pop(job, None)
+            self.stopping.pop((execution, job), None)
         for row in batch.jobs:
             self.jobs.setdefault(row.execution, {})[row.job] = row
+        self.stopping.update(dict.fromkeys(batch.stopping))
         for execution, item in batch.agenda_gone:
             self.agenda.get(execution, {}).pop(item, None)
         for due in batch.agenda:
@@ -256,11 +259,8 @@ class MemoryQueries:
         found = [(place, copy.copy(row)) for place, row in tables.claims.items() if place[:3] in waited]
         return [row for _, row in sorted(found, key=lambda one: one[0])][:limit]
 
-    def stopping(self) -> list[str]:
-        return [id for id, header in self._tables.headers.items() if header.status in _STOPPING]
-
-
-_STOPPING = (Status.CANCELLING, Status.FORCE_CANCELLING, Status.KILLING)
+    def stopping(self) -> list[tuple[str, int]]:
+        return list(self._tables.stopping)
 
 
 class MemoryStore:
@@ -343,6 +343,8 @@ class MemoryTransaction:
                     answer[key] = tables.blocks.get(key.name)
                 case StartKey():
                     answer[key] = tables.starts.get((key.tenant, key.key))
+                case HistoryKey():
+                    answer[key] = list(tables.history.get(key.execution, ()))
                 case LockKey():
                     answer[key] = self._seen[key] = tables.lock(key)
                 case SensorKey():

@@ -85,6 +85,11 @@ class CancelBody(_Strict):
     reason: Text = ""
 
 
+class PurgeBody(_Strict):
+    #: only say what would go
+    dry_run: bool = False
+
+
 class TokenBody(_Strict):
     name: Name
     role: RoleName

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.core.errors import (
     AmbiguousId,
+    BadArchive,
     DuplicateExecution,
     ExecutionEnded,
     InvalidDefinition,
@@ -18,11 +19,13 @@ from holdfast.core.errors import (
     UnknownEntity,
     UnknownExecution,
     UnknownWorkflow,
+    UnsafeUnseen,
     WrongStatus,
 )
 from holdfast.core.ids import is_id
 from holdfast.core.model import Status
 from holdfast.core.views import ExecutionView, WhyView
+from holdfast.engine import forgetting
 from holdfast.engine.engine import new_execution_id
 from holdfast.engine.items import Reply as Callback
 from holdfast.engine.wishes import Existing
@@ -40,7 +43,6 @@ from .bodies import (
     ListQuery,
     LogPage,
     LogsQuery,
-    ReasonQuery,
     SignalBody,
     StartBody,
     StreamQuery,
@@ -120,7 +122,7 @@ async def _ended(call: Call[WaitQuery, Any], id: str) -> ExecutionView:
     with call.app.waiting.listen(call.service.engine, id, for_end=True) as listener:
         header = await call.app.looks.header(id)
         if header is None or header.tenant != call.actor.tenant:
-            raise UnknownExecution(f"no execution {id}; `holdfast ps` lists them")
+            raise UnknownExecution(call.service.unknown(id))
         if not header.status.is_ended:
             header = await _end(call, listener, id)
     view = call.service.known(header) if header is not None else None
@@ -272,19 +274,17 @@ async def cancel(call: Call[Nothing, CancelBody]) -> Reply:
     mode = call.body.mode
     if mode != "cancel":
         raise InvalidRequest(f"mode: {mode!r} is not offered; the only mode so far is 'cancel'")
-    return await _cancel(call, call.body.reason)
+    id = await call.app.threaded(_id, call)
+    await call.app.waiting.commit(partial(call.service.engine.cancel, id, call.body.reason, call.actor))
+    return Reply(await call.app.threaded(_show, call, id))
 
 
 @routes.add(
-    "DELETE", _ONE, role=Role.OPERATOR, query=ReasonQuery, answer=ExecutionView,
-    refusals=(*_UNKNOWN, ExecutionEnded, WrongStatus, *_WRITING),
+    "DELETE", _ONE, role=Role.OPERATOR, answer=ExecutionView,
+    refusals=(*_UNKNOWN, WrongStatus, UnsafeUnseen, BadArchive, *_WRITING),
 )  # fmt: skip
-async def remove(call: Call[ReasonQuery, None]) -> Reply:
-    """The same as cancel. The history stays."""
-    return await _cancel(call, call.query.reason)
+def purge(call: Call[Nothing, None]) -> ExecutionView:
+    """Purge an execution that has ended: its history is forgotten, and archived before where that is set up.
 
-
-async def _cancel(call: Call[Any, Any], reason: str) -> Reply:
-    id = await call.app.threaded(_id, call)
-    await call.app.waiting.commit(partial(call.service.engine.cancel, id, reason, call.actor))
-    return Reply(await call.app.threaded(_show, call, id))
+    The answer is the last that is seen of it."""
+    return forgetting.purge(call.service, call.actor, call.path["id"])

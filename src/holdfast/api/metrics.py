@@ -23,6 +23,8 @@ _COUNTERS = {
     "events": ("events_total", "Events appended to histories."),
     "executions_started": ("executions_started_total", "Executions accepted."),
     "executions_ended": ("executions_ended_total", "Executions that reached an end."),
+    "executions_purged": ("executions_purged_total", "Executions purged: their retention was over, or somebody asked."),
+    "executions_archived": ("executions_archived_total", "Executions archived before they were purged."),
     "jobs_claimed": ("jobs_claimed_total", "Attempts handed to workers."),
     "refused": ("refused_total", "Requests that were refused when decided."),
     "stale_results": ("stale_results_total", "Results of attempts that had been given up."),

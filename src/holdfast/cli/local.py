@@ -16,12 +16,15 @@ from holdfast.core.views import (
     JobView,
     LockView,
     LogView,
+    PurgeView,
     QueueView,
+    RetentionView,
     SensorView,
     WhyView,
     WorkerView,
     WorkflowView,
 )
+from holdfast.engine import forgetting
 from holdfast.engine.service import Service
 from holdfast.store.sqlite_reading import ReadingStore
 
@@ -122,6 +125,15 @@ class LocalVerbs:
 
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self.service.cancel(self.actor, id, reason)
+
+    def purge(self, id: str) -> ExecutionView:
+        return forgetting.purge(self.service, self.actor, id)
+
+    def retention(self) -> RetentionView:
+        return forgetting.groups(self.service, self.actor)
+
+    def apply_retention(self, *, dry_run: bool = False) -> PurgeView:
+        return forgetting.apply(self.service, self.actor, dry_run=dry_run)
 
     def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
         return self.service.publish(self.actor, definition, name)

@@ -44,6 +44,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Act": {
         "signal": Entry("act", "Send a signal to an execution."),
         "cancel": Entry("act", "Stop an execution in good order."),
+        "purge": Entry("keep", "Forget executions that have ended."),
         "publish": Entry("act", "Publish workflows under their names."),
     },
     "Write": {
@@ -59,6 +60,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "queues": Entry("lists", "Queues, and how long jobs wait in them."),
         "locks": Entry("locks", "Locks: who holds them, who waits, and taking one away."),
         "entity": Entry("entity", "Entities, their sensors and configuration."),
+        "retention": Entry("keep", "Which ended executions are kept, and what goes next."),
+        "archive": Entry("archive", "Read back what was purged."),
         "token": Entry("token", "Create, list and revoke API tokens."),
         "verify": Entry("verify", "Check every invariant of a store."),
         "doctor": Entry("doctor", "Check this machine and this project."),
@@ -71,7 +74,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
 #: do, or a verdict to give, whoever looks.
 LOOKING = frozenset(
     ("ps", "show", "why", "logs", "events", "jobs", "schema", "explain", "workflows", "blocks", "workers", "queues",
-     "completion", "version")
+     "retention", "completion", "version")
 )  # fmt: skip
 
 EXIT_CODES = """\

@@ -25,7 +25,9 @@ from holdfast.core.views import (
     JobView,
     LockView,
     LogView,
+    PurgeView,
     QueueView,
+    RetentionView,
     SensorView,
     WhyView,
     WorkerView,
@@ -190,6 +192,18 @@ class Client:
 
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self._post(f"/executions/{_part(id)}/cancel", {"reason": reason}, ExecutionView)
+
+    def purge(self, id: str) -> ExecutionView:
+        """Forget an execution that has ended; the answer is the last that is seen of it here."""
+        _, data = self._line.ask("DELETE", f"{V1}/executions/{_part(id)}", is_repeatable=False)
+        return _decode(data, ExecutionView)
+
+    def retention(self) -> RetentionView:
+        return self._get("/retention", RetentionView)
+
+    def apply_retention(self, *, dry_run: bool = False) -> PurgeView:
+        """Purge what may go now; ask again while `is_more`."""
+        return self._post("/retention/purge", {"dry_run": dry_run}, PurgeView)
 
     def definition(self, id: str) -> Any:
         return self._get(f"/executions/{_part(id)}/definition", Any)

@@ -17,7 +17,9 @@ from holdfast.core.views import (
     JobView,
     LockView,
     LogView,
+    PurgeView,
     QueueView,
+    RetentionView,
     SensorView,
     WhyView,
     WorkerView,
@@ -61,6 +63,16 @@ class Verbs(Protocol):
     def signal(self, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView: ...
 
     def cancel(self, id: str, reason: str = "") -> ExecutionView: ...
+
+    def purge(self, id: str) -> ExecutionView:
+        """Forget an execution that has ended; the answer is the last that is seen of it here."""
+        ...
+
+    def retention(self) -> RetentionView: ...
+
+    def apply_retention(self, *, dry_run: bool = False) -> PurgeView:
+        """Purge what may go now; ask again while `is_more`."""
+        ...
 
     def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView: ...
 

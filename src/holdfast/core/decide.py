@@ -122,6 +122,9 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
         return [*events, e.ExecutionFailed(Status.FAILED_SAFE, failure=_invalid(problems))]
     if specs:
         events.append(e.BlocksPinned(specs))
+    rule, hash = program.retention
+    if rule:
+        events.append(e.RetentionSet(rule, hash))
     events.append(e.PhasesPassed(QUIET_START))
     # The program looks at a state in which the execution is already running.
     begun = fold(open_state(state.id), now, events)

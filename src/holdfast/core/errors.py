@@ -148,6 +148,12 @@ class ExecutionEnded(Refused):
     code, status = "HF0302", 409
 
 
+class UnsafeUnseen(Refused):
+    """The execution ended unsafe, and nobody has acknowledged that."""
+
+    code, status = "HF0311", 409
+
+
 # --- workers and attempts --------------------------------------------------------------------------
 class LockNotHeld(Refused):
     """The execution does not hold that lock any more."""
@@ -245,6 +251,12 @@ class SyncFailed(Refused):
     """The disk did not confirm what was written; the engine has stopped."""
 
     code, status = "HF0510", 503
+
+
+class BadArchive(Refused):
+    """The archive cannot be written or read."""
+
+    code, status = "HF0511", 500
 
 
 # --- who is asking ---------------------------------------------------------------------------------

@@ -337,8 +337,23 @@ class EntityKey(msgspec.Struct, frozen=True):
     id: str
 
 
+class HeaderKey(msgspec.Struct, frozen=True):
+    """The row of an execution, where its history does not matter."""
+
+    execution: str
+
+
 Key: TypeAlias = (
-    WorkflowKey | DefinitionKey | BlockKey | BlobKey | StartKey | HistoryKey | LockKey | SensorKey | EntityKey
+    WorkflowKey
+    | DefinitionKey
+    | BlockKey
+    | BlobKey
+    | StartKey
+    | HistoryKey
+    | LockKey
+    | SensorKey
+    | EntityKey
+    | HeaderKey
 )
 
 

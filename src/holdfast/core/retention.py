@@ -289,6 +289,23 @@ def _expand(expr: Rule, context: Rule | None, parent: Rule | None, system: Rule 
             return expr
 
 
+def settle(retention: Retention, before: str = "") -> str:
+    """The rule to keep with an execution: what it says without `context`, which is the rule it had `before`, and
+    without `parent`. `system` stays: that is resolved when something is to be forgotten."""
+    if retention.is_disabled:
+        return "disabled"
+    had = parse_retention(before) if before else Retention(Word("system"))
+    context = Count(0) if had.is_disabled else had.expr
+    # Rules form a lattice, so whatever one says of `system` is `max(least, min(most, system))`. Said like that, a rule
+    # that is changed over and over does not grow.
+    least = resolve(retention.expr, resolve(context, None, None, Count(0)), None, Count(0))
+    most = resolve(retention.expr, resolve(context, None, None, Forever()), None, Forever())
+    if least == most:
+        return str(least)
+    upper: Rule = Word("system") if most == Forever() else Min((most, Word("system")))
+    return str(upper if least == Count(0) else Max((least, upper)))
+
+
 #: (number, µs): the newest so many, where they are also young enough
 _Step: TypeAlias = tuple[int, int]
 
@@ -365,3 +382,9 @@ def _without_words(expr: Rule, context: Rule) -> Rule:
             return Max(tuple(_without_words(rule, context) for rule in rules))
         case _:
             return expr
+
+
+def reach(expr: Rule) -> list[tuple[int | None, int | None]]:
+    """What `keep` keeps, as (number, µs): the newest so many of those younger than so much, None for all of them or
+    any age. Kept is what at least one of these reaches, so always the newest ones, without a gap."""
+    return [(n if n < _NO_LIMIT else None, length if length < _NO_LIMIT else None) for n, length in _steps(expr)]

@@ -194,8 +194,8 @@ def _cancel_requested(state: State, event: e.CancelRequested, rows: Rows) -> Non
 
 
 def _signal_sent(state: State, event: e.SignalSent, rows: Rows) -> None:
-    item = f"signal/{event.key}"
     request = r.DeliverSignal(event.name, event.value, event.key, state.id)
+    item = item_of(request)
     rows.agenda[event.target, item] = AgendaRow(event.target, item, state.at, request)
 
 
@@ -280,7 +280,7 @@ def _sensor_left(state: State, event: e.SensorLeft, rows: Rows) -> None:
     rows.agenda[state.id, item_of(r.WakeSensor(event.lane))] = None
 
 
-def item_of(request: r.WakeLock | r.WakeSensor | r.BreakLock | r.LoseLock) -> str:
+def item_of(request: r.WakeLock | r.WakeSensor | r.BreakLock | r.LoseLock | r.DeliverSignal) -> str:
     """Where on the agenda of its execution a wake-up stands."""
     match request:
         case r.WakeLock(entity, name, lane):
@@ -289,6 +289,8 @@ def item_of(request: r.WakeLock | r.WakeSensor | r.BreakLock | r.LoseLock) -> st
             return f"sensor/{lane}"
         case r.BreakLock(entity, name, lane):
             return f"break/{entity}/{name}/{lane}"
+        case r.DeliverSignal(key=key):
+            return f"signal/{key}"
         case r.LoseLock(entity, name, seq):
             return f"lost/{entity}/{name}/{seq}"
 

@@ -247,6 +247,42 @@ class HealthView(msgspec.Struct, frozen=True):
     workers: int
 
 
+class GroupView(msgspec.Struct, frozen=True):
+    """Ended executions that are counted together, and how long they are kept."""
+
+    entity: str
+    #: the hash its executions give, or the name of their workflow
+    group: str
+    #: as the one that ended last was kept; `system` where it says nothing
+    rule: str
+    #: the same without words
+    meaning: str
+    #: how many there are
+    count: int
+    #: how many of them may go now
+    due: int
+    #: when the next one may go, if only time has to pass
+    next_at: int | None
+
+
+class RetentionView(msgspec.Struct, frozen=True):
+    #: what `system` stands for
+    default: str
+    #: whether histories are archived before they are purged
+    is_archived: bool
+    groups: list[GroupView]
+    #: there are more groups than these
+    is_more: bool = False
+
+
+class PurgeView(msgspec.Struct, frozen=True):
+    #: of executions that were purged, or would be
+    ids: list[str]
+    is_dry_run: bool
+    #: there may be more to purge: ask again
+    is_more: bool = False
+
+
 def log_view(number: int, at: int, line: LogLine) -> LogView:
     return LogView(number, at, line.level.name, line.message, line.step, line.job)
 

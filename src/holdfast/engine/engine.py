@@ -36,7 +36,7 @@ from holdfast.core.requests import (
 from holdfast.core.sensors import EntityRow
 from holdfast.failpoints import failpoint
 from holdfast.store.port import Store
-from holdfast.store.records import Batch, TokenRow
+from holdfast.store.records import Batch, Header, TokenRow
 from holdfast.transport.messages import Exchange, Hello
 
 from .agenda import Agenda
@@ -45,7 +45,7 @@ from .dispatch import Dispatch, Session
 from .driver import Driver
 from .exchanges import Exchanges
 from .inbox import Inbox
-from .items import Ask, Item, Publish, PublishAll, Put, Reply, silent, spill
+from .items import Ask, Item, Publish, PublishAll, Purge, Put, Reply, silent, spill
 from .rounds import Rounds
 from .sensing import PutSensor
 from .watchers import Watcher, Watchers
@@ -124,6 +124,8 @@ class Engine:
         #: items a commit lately had, or a little less
         self._usual = 0
         self.watchers = Watchers()
+        #: told, in the engine's thread, what has just ended
+        self.on_ended: Callable[[list[Header]], None] | None = None
         self._is_stopping = False
         self._fatal: Exception | None = None
         self._full_until = 0.0
@@ -229,6 +231,16 @@ class Engine:
         """Answers what is there then."""
         self._admit()
         self._enqueue(PutSensor(key, value, by, reply, is_gone=is_gone))
+
+    def purge(self, wanted: dict[str, tuple[int, int]], reply: Reply) -> None:
+        """Forget these, each as it was at (version, log lines). Answers with the ids of those that are gone."""
+        self._admit()
+        self._enqueue(Purge(wanted, reply))
+
+    def forget_starts(self, keys: list[tuple[str, str]], reply: Reply) -> None:
+        """Idempotency keys, as (tenant, key), that may be used anew."""
+        self._admit()
+        self._enqueue(Put(Batch(starts_gone=keys), reply))
 
     def put_tokens(self, tokens: list[TokenRow], reply: Reply) -> None:
         self._admit()
@@ -447,6 +459,8 @@ class Engine:
             turn.answer()
             failpoint("engine.answer.after")
             self.watchers.tell(turn.headers)
+            if turn.ended and self.on_ended is not None:
+                self.on_ended([turn.headers[id] for id in turn.ended])
             self.rounds.committed(turn)
 
     def _again(self, items: list[Item]) -> None:
@@ -458,6 +472,10 @@ class Engine:
         if worn:
             self._reject(worn, TooBusy("the execution keeps changing under this request; try again"))
         left = [item for item in items if item not in worn]
+        # Somebody was busy with one of them: the next look decides anew.
+        purges = [item for item in left if isinstance(item, Purge)]
+        self._reject(purges, TooBusy("looked at again"))
+        left = [item for item in left if not isinstance(item, Purge)]
         # Claims are not carried over: they give their slot back and are matched again from the queue.
         claims = [item for item in left if isinstance(item, Ask) and type(item.request) is ClaimJob]
         self._reject(claims, TooBusy("matched again"))

@@ -166,4 +166,16 @@ class PublishAll:
         self.reply = reply
 
 
-Item = Ask | Put | Publish | PublishAll | PutSensor
+class Purge:
+    """Forget these executions, each as it was at (version, log lines): whoever has moved since stays. Answers with the
+    ids of those that are gone."""
+
+    __slots__ = ("reply", "wanted")
+    size = 0
+
+    def __init__(self, wanted: dict[str, tuple[int, int]], reply: Reply = silent) -> None:
+        self.wanted = wanted
+        self.reply = reply
+
+
+Item = Ask | Put | Publish | PublishAll | Purge | PutSensor

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.core import events as e
 from holdfast.core import locks, sensors
-from holdfast.core.codec import pack, unpack
+from holdfast.core.codec import pack, unpack, unpack_events
 from holdfast.core.errors import Refused
 from holdfast.core.locks import LOCK_EVENTS, LockEvent, LockRow
 from holdfast.core.model import DEFAULT_ENTITY, INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, BlockOffer, blob_digest
@@ -16,6 +16,7 @@ from holdfast.core.program import (
     BlockKey,
     DefinitionKey,
     EntityKey,
+    HistoryKey,
     Key,
     LockKey,
     Missing,
@@ -155,6 +156,12 @@ class TurnReads:
             if self.rows[key] is not None:
                 raise self.rows[key]
         return program
+
+    def history(self, execution: str) -> Sequence[tuple[int, tuple[Any, ...]]]:
+        key = HistoryKey(execution)
+        if key not in self.rows:
+            raise Missing(key)
+        return [(row.at, unpack_events(row.body)) for row in self.rows[key]]
 
     def label(self, digest: bytes, step: int) -> str:
         """What people call a step; its number where the definition does not compile any more."""

@@ -204,7 +204,7 @@ class Rounds:
             stopping = set(queries.stopping())
         for session in engine.dispatch.sessions.values():
             for (execution, job), claim in session.held.items():
-                if execution in stopping and not claim.is_told:
+                if (execution, job) in stopping and not claim.is_told:
                     claim.is_told = True
                     session.cancels.append(CancelNotice(execution, job, claim.attempt, "cancelled"))
 

@@ -54,6 +54,8 @@ from holdfast.store.records import Header
 from .engine import Engine
 from .items import Reply, committed, future_reply
 from .rebuild import rebuild, transitions
+from .retention import Keeping
+from .retention import keeping as default_keeping
 from .sharing import SharedVerbs, lock_rows
 from .showing import Unread, shown, view_of
 from .why import explain, queue_reason, with_stumbles, worker_state
@@ -68,8 +70,9 @@ REASON_LIMIT = 2000
 class Service(SharedVerbs):
     """`engine` is None where nobody may write: then only the reading verbs work."""
 
-    def __init__(self, store: Store, engine: Engine | None = None) -> None:
+    def __init__(self, store: Store, engine: Engine | None = None, keeping: Keeping | None = None) -> None:
         self.store = store
+        self.keeping = keeping or default_keeping()
         self._engine = engine
         self._programs: dict[bytes, Program] = {}
 
@@ -242,7 +245,7 @@ class Service(SharedVerbs):
             else:
                 found = queries.find(actor.tenant, text)
         if not found:
-            raise UnknownExecution(f"no execution {id}; `holdfast ps` lists them")
+            raise UnknownExecution(self.unknown(id))
         if len(found) > 1:
             shown = ", ".join(x[: len(text) + 4] for x in found[:5])
             raise AmbiguousId(f"{id} could be {shown}; give more characters")
@@ -391,10 +394,16 @@ class Service(SharedVerbs):
         finally:
             unwatch()
 
+    def unknown(self, id: str) -> str:
+        """What is said of an execution that is not there."""
+        if self.keeping.archive is not None:
+            return f"no execution {id}; if it was purged, `holdfast archive show {id}` shows it"
+        return f"no execution {id}; it may have been purged (`holdfast retention`); `holdfast ps` lists what is kept"
+
     def _header(self, queries: Queries, actor: Actor, id: str) -> Header:
         header = queries.header(actor.tenant, id) if is_id(id) else None
         if header is None:
-            raise UnknownExecution(f"no execution {id}; `holdfast ps` lists them")
+            raise UnknownExecution(self.unknown(id))
         return header
 
     def _program(self, queries: Queries, digest: bytes) -> Program:

@@ -18,11 +18,12 @@ from holdfast.core.codec import chain, pack, unpack_events
 from holdfast.core.decide import claim, decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
-from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
+from holdfast.core.program import HeaderKey, Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
 from holdfast.core.requests import (
     BreakLock,
     ClaimJob,
     CompleteJob,
+    DeliverSignal,
     FailJob,
     LoseLock,
     StartExecution,
@@ -39,7 +40,8 @@ from holdfast.transport.messages import CancelNotice, Parcel
 
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
-from .items import Ask, Item, KeepLogs, Publish, PublishAll, ResendJob
+from .items import Ask, Item, KeepLogs, Publish, PublishAll, Purge, ResendJob
+from .retention import is_forgettable
 from .sensing import PutSensor
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
@@ -87,7 +89,10 @@ class Turn:
         self.withdrawn: list[Session] = []
         self.starts: dict[tuple[str, str], StartRow] = {}
         self.publishing: dict[tuple[str, str], PublishedRow] = {}
-        self.stopped: list[State] = []
+        #: executions somebody wants to be forgotten, and nobody asks anything of
+        self.purging: set[str] = set()
+        #: executions that reached an end in this turn
+        self.ended: list[str] = []
         self.batch = Batch()
         self.headers: dict[str, Header] = {}
         self.results: list[tuple[Any, Exception | None]] = [(None, None)] * len(items)
@@ -131,12 +136,25 @@ class Turn:
                 elif type(item.request) is not StartExecution or item.tries:
                     # A new id is made of chance: it is taken to be new, and the store says if it is not.
                     known[item.execution] = 0
+        for item in self.items:
+            if isinstance(item, Purge):
+                # Locked with the others, in one order. What anybody asks something of in this turn is not purged.
+                asked = self._asked()
+                known |= {id: version for id, (version, _) in item.wanted.items() if id not in asked}
+                self.purging |= item.wanted.keys() - asked
         return known
+
+    def _asked(self) -> set[str]:
+        return {item.execution for item in self.items if isinstance(item, Ask)}
 
     def _catch_up(self, known: dict[str, int], locked: dict[str, Locked | None]) -> None:
         for id, version in known.items():
+            if id in self.purging:
+                continue  # its header says whether it is as it was, and nothing of it has to be rebuilt
             found = locked.get(id)
             if found is None:
+                if id in locked:
+                    self.states.pop(id, None)  # it was known here, and another engine has purged it
                 continue
             cached = self.states.get(id)
             if cached is None or not version:
@@ -169,6 +187,8 @@ class Turn:
                     need = self._publish(index, item)
                 elif isinstance(item, PutSensor):
                     need = self._put_sensor(index, item)
+                elif isinstance(item, Purge):
+                    need = self._purge(index, item)
                 else:
                     self.batch.merge(item.batch)
                     continue
@@ -294,8 +314,6 @@ class Turn:
         for event in decided:
             if type(event) in _SUMMARISED:
                 cached.summary = None
-                if type(event) is e.CancelRequested:
-                    self.stopped.append(cached.state)
 
     def _publish(self, index: int, item: Publish | PublishAll) -> tuple[Key, ...]:
         items = item.items if isinstance(item, PublishAll) else [item]
@@ -327,6 +345,24 @@ class Turn:
             self.results[index] = (item.decide(self.reads, self.rows, self.now), None)
         except Missing as missing:
             return missing.keys
+        return ()
+
+    def _purge(self, index: int, item: Purge) -> tuple[Key, ...]:
+        asked = self._asked()
+        keys = [HeaderKey(id) for id in item.wanted if id not in asked]
+        if unread := [key for key in keys if key not in self.reads.rows]:
+            return tuple(unread)
+        taken = {id for id, _ in self.batch.purged}
+        gone: list[str] = []
+        for key in keys:
+            # Read under the lock: resumed, replayed or spoken of since it was chosen, it stays.
+            header: Header | None = self.reads.rows[key]
+            if header is None or header.id in taken or not is_forgettable(header):
+                continue
+            if (header.version, header.logs) == item.wanted[header.id]:
+                self.batch.purged.append((header.id, header.version))
+                gone.append(header.id)
+        self.results[index] = (gone, None)
         return ()
 
     # --- claims ---------------------------------------------------------------------------------------
@@ -432,6 +468,7 @@ class Turn:
                 batch.agenda_gone.append(item)
             else:
                 batch.agenda.append(due)
+        batch.stopping += rows.stopping
         batch.logs += rows.logs
         if rows.is_sharing:
             batch.share(rows)
@@ -461,7 +498,8 @@ class Turn:
             id, state.tenant, state.workflow, state.workflow_version, state.definition, state.status,
             state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
             state.started_at, state.ended_at, state.jobs_done, state.jobs_total, cached.summary,
-            id in self.created, id in self.queued, entity=state.entity,
+            id in self.created, id in self.queued, entity=state.entity, retention=state.retention,
+            retention_hash=state.retention_hash,
         )  # fmt: skip
         self.headers[id] = header
         self.batch.headers.append(header)
@@ -488,10 +526,13 @@ class Turn:
             self.reads.forget()
         if len(self.committer.stored) > 10_000:
             self.committer.stored.clear()
+        counters.executions_purged += len(self.batch.purged)
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
         for id, cached in self.states.items():
             if cached.state.status >= _COMPLETED or not cached.state.version:
-                counters.executions_ended += bool(cached.events)
+                if cached.events:
+                    counters.executions_ended += 1
+                    self.ended.append(id)
                 self.committer.cache.pop(id, None)
             elif not cached.state.jobs and is_asleep(cached.state, self.now):
                 self.committer.cache.pop(id, None)
@@ -517,20 +558,17 @@ class Turn:
             if not waiting.incarnation and self.dispatch.offers(waiting.queue, waiting.block):
                 # What nobody here offers stays in the table until somebody does.
                 self.dispatch.add(waiting)
-        for state in self.stopped:
-            self._tell(state)
+        for execution, job in self.rows.stopping:
+            self._tell(execution, job)
 
-    def _tell(self, state: State) -> None:
-        """Push the cancel to whoever runs a job of this execution here."""
-        for job in state.jobs.values():
-            if job.status is not JobStatus.STARTED:
-                continue
-            for session in self.dispatch.sessions.values():
-                held = session.held.get((state.id, job.id))
-                if held is not None and not held.is_told:
-                    held.is_told = True
-                    reason = state.cancel_reason or "cancelled"
-                    session.cancels.append(CancelNotice(state.id, job.id, held.attempt, reason))
+    def _tell(self, execution: str, job: int) -> None:
+        """Push the notice to whoever runs the job here."""
+        for session in self.dispatch.sessions.values():
+            held = session.held.get((execution, job))
+            if held is not None and not held.is_told:
+                held.is_told = True
+                reason = self.states[execution].state.cancel_reason or "cancelled"
+                session.cancels.append(CancelNotice(execution, job, held.attempt, reason))
 
     def answer(self) -> None:
         for item, (value, error) in zip(self.items, self.results, strict=True):
@@ -541,7 +579,7 @@ class Turn:
 
 _COMPLETED = Status.COMPLETED
 _OUTCOMES = (CompleteJob, FailJob)
-_WAKING = (WakeLock, WakeSensor, BreakLock, LoseLock)
+_WAKING = (WakeLock, WakeSensor, BreakLock, LoseLock, DeliverSignal)
 _SUMMARISED = frozenset(
     {
         e.ExecutionStarted,

@@ -13,7 +13,8 @@ from typing import Any
 
 from holdfast.core.lanes import FINALLY, HANDLER
 
-from .compile_steps import OPEN, StepCompiler
+from .compile_common import OPEN
+from .compile_steps import StepCompiler
 from .compiled import Owner, Parameter, Spec, Step, StepUse, Workflow
 from .conditions import compile_condition, style_free
 from .definition import Reader, take_keys

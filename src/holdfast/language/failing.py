@@ -94,9 +94,8 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, un
         if came != FINALLY and owner.cleanup:
             return _lay(walk, walk.scope_owner, FINALLY, 0, failure)
         if owner.automatically and failure.kind == "outcome-unknown" and walk.waypoints:
-            step = next(reversed(walk.waypoints))
             walk.logs.append(again.noted(run, f"the outcome is unknown ({failure.message}); replays from its waypoint"))
-            walk.replay(step)
+            walk.replay(next(reversed(walk.waypoints)))
             return True
     return fail(run, walk, failure)
 

@@ -170,8 +170,9 @@ class Run:
 
     does = ENTER
 
-    __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over", "loaded", "next_lane", "next_timer",
-                 "now", "queue", "reads", "shared", "state", "told", "turns_left", "walks", "workflow")  # fmt: skip
+    __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over", "loaded",
+                 "next_lane", "next_timer", "now", "queue", "reads", "shared", "state", "told", "turns_left", "walks",
+                 "workflow")  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
         self.workflow = workflow

@@ -34,6 +34,9 @@ class Walk:
                  "outputs", "own", "parent", "phase", "position", "repeats", "results", "retries", "rounds", "run",
                  "site", "stack", "stop", "stop_base", "visits", "wait")  # fmt: skip
 
+    run: Run
+    output: Any
+
     def __init__(self, run: Run, lane: Lane) -> None:
         self.run = run
         #: nothing while the state does not have it yet

@@ -17,6 +17,7 @@ from holdfast.core.program import (
     BlockKey,
     DefinitionKey,
     EntityKey,
+    HeaderKey,
     Key,
     LockKey,
     Published,
@@ -27,7 +28,7 @@ from holdfast.core.program import (
 from holdfast.core.sensors import SensorRow, Watched
 
 from .postgres_arrays import bigints, byteas, texts
-from .queries import storable
+from .queries import HEADER, header_of, storable
 from .records import StartRow
 from .sharing import entity_of, lock_of
 
@@ -54,6 +55,8 @@ _STARTS = (
     " JOIN starts AS s ON s.tenant = k.tenant AND s.key = k.key"
 )
 
+_HEADERS = f"SELECT {HEADER} FROM executions WHERE id = ANY($1::bytea[])"
+_HISTORY = "SELECT seq, at, body, digest FROM history WHERE execution = ANY($1::bytea[]) ORDER BY seq"
 _LOCKS = (
     "SELECT k.n, l.fence, l.next_seq FROM unnest($1::text[], $2::text[], $3::text[])"
     " WITH ORDINALITY AS k(tenant, entity, name, n)"
@@ -128,6 +131,10 @@ def shared_rows(rows: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
             if row := used.get((storable(start.tenant), storable(start.key))):
                 found[start] = StartRow(start.tenant, start.key, *row)
     _shared_between(rows, found)
+    if headers := [key for key in found if isinstance(key, HeaderKey)]:
+        for row in rows(_HEADERS, [byteas([to_key(k.execution) for k in headers])]):
+            header = header_of(row)
+            found[HeaderKey(header.id)] = header
     return found
 
 

@@ -14,6 +14,7 @@ from holdfast.core.errors import Conflict
 from holdfast.core.ids import to_key
 
 from .postgres_arrays import bigints, byteas, texts
+from .queries import OWNED
 from .records import Batch, Header
 
 
@@ -106,6 +107,10 @@ jobs = _put(
     "jobs", "execution, job", execution=byteas, job=bigints, queue=texts, block=texts, since=bigints,
     attempt=bigints, incarnation=texts, timeout=bigints,
 )  # fmt: skip
+_STOPPING = (
+    "UPDATE jobs SET stopping = 1 FROM unnest($1::bytea[], $2::bigint[]) AS k(execution, job)"
+    " WHERE jobs.execution = k.execution AND jobs.job = k.job"
+)
 agenda_gone = _drop("agenda", execution=byteas, item=texts)
 agenda = _put("agenda", "execution, item", execution=byteas, item=texts, due=bigints, request=byteas)
 logs = _insert(
@@ -122,7 +127,12 @@ blobs = _keep("blobs", execution=byteas, digest=byteas, data=byteas)
 parts_gone = _drop("parts", execution=byteas)
 part_gone = _drop("parts", execution=byteas, part=texts)
 parts = _put("parts", "execution, part", execution=byteas, part=texts, data=byteas)
-beats = _put("beats", "execution, job", execution=byteas, job=bigints, attempt=bigints, details=byteas)
+# A word that was on its way while its execution was purged is nobody's.
+beats = _Bulk(
+    "INSERT INTO beats ({columns}) SELECT * FROM {rows} WHERE EXISTS (SELECT 1 FROM executions WHERE id = n.execution)"
+    " ON CONFLICT (execution, job) DO UPDATE SET attempt = EXCLUDED.attempt, details = EXCLUDED.details",
+    execution=byteas, job=bigints, attempt=bigints, details=byteas,
+)  # fmt: skip
 beats_gone = _drop("beats", execution=byteas)
 definitions = _keep("definitions", digest=byteas, data=byteas)
 published = _insert(
@@ -143,6 +153,9 @@ tokens = _put(
     expires_at=bigints, is_revoked=bigints,
 )  # fmt: skip
 tokens_gone = _drop("tokens", id=texts)
+starts_gone = _drop("starts", tenant=texts, key=texts)
+purged = _drop("executions", id=byteas, version=bigints)
+rest_of_purged = [_drop(table, execution=byteas) for table in OWNED]
 meta = _put("meta", "key", key=texts, value=byteas)
 entities = _Bulk(
     "INSERT INTO entities ({columns}) SELECT * FROM {rows} ON CONFLICT (tenant, id) DO UPDATE SET"
@@ -185,6 +198,9 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> list
             (to_key(j.execution), j.job, j.queue, j.block, j.since, j.attempt, j.incarnation, j.timeout)
             for j in batch.jobs
         ], 2))  # fmt: skip
+    if batch.stopping:
+        keys = sorted((to_key(execution), job) for execution, job in batch.stopping)
+        run(_STOPPING, [byteas([key for key, _ in keys]), bigints([job for _, job in keys])])
     if batch.agenda_gone:
         agenda_gone(run, sorted((to_key(execution), item) for execution, item in batch.agenda_gone))
     if batch.agenda:
@@ -206,6 +222,7 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> list
     if batch.beats_gone:
         beats_gone(run, [(to_key(execution),) for execution in batch.beats_gone])
     _write_rare(run, batch, now)
+    checks += _purge(run, batch.purged)
     return [check for check in checks if check is not None]
 
 
@@ -229,6 +246,15 @@ def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int])
         for h in old
     ])  # fmt: skip
     return Check(touched, len(old)) if touched is not None else None
+
+
+def _purge(run: Run, gone: list[tuple[str, int]]) -> list[Check]:
+    dropped = purged(run, sorted((to_key(id), version) for id, version in gone))
+    if dropped is None:
+        return []
+    for rest in rest_of_purged:
+        rest(run, sorted((to_key(id),) for id, _ in gone))
+    return [Check(dropped, len(gone))]
 
 
 def _write_shared(run: Run, batch: Batch) -> Check | None:
@@ -279,6 +305,7 @@ def _write_rare(run: Run, batch: Batch, now: int) -> None:
     entities(run, _last([
         (tenant, e.id, e.type, e.name, pack(e.labels), e.created_at, e.updated_at) for tenant, e in batch.entities
     ], 2))  # fmt: skip
+    starts_gone(run, sorted(batch.starts_gone))
     meta(run, _last(list(batch.meta.items()), 1))
 
 

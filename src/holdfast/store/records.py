@@ -137,6 +137,8 @@ class Batch(msgspec.Struct):
     history: list[HistoryRow] = []
     jobs: list[JobRow] = []
     jobs_gone: list[tuple[str, int]] = []
+    #: claimed jobs whose workers have to be told to stop
+    stopping: list[tuple[str, int]] = []
     agenda: list[AgendaRow] = []
     agenda_gone: list[tuple[str, str]] = []
     logs: list[LogRow] = []
@@ -161,6 +163,11 @@ class Batch(msgspec.Struct):
     engines_gone: list[str] = []
     tokens: list[TokenRow] = []
     tokens_gone: list[str] = []
+    #: (tenant, key) of starts whose key may be used anew
+    starts_gone: list[tuple[str, str]] = []
+    #: (execution, version): ended, and everything of it to be deleted but the key it was started with. One that is
+    #: not at that version is a `Conflict`
+    purged: list[tuple[str, int]] = []
     meta: dict[str, bytes] = {}
     #: (tenant, entity, name, fence, next seq); both numbers only grow
     locks: list[tuple[str, str, str, int, int]] = []

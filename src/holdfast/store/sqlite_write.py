@@ -12,7 +12,7 @@ from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict
 from holdfast.core.ids import to_key
 
-from .queries import bindable, storable
+from .queries import OWNED, bindable, storable
 from .records import Batch
 
 #: names that come again with every job
@@ -67,7 +67,8 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
         )
     if batch.jobs:
         many(
-            "INSERT OR REPLACE INTO jobs VALUES (?,?,?,?,?,?,?,?)",
+            "INSERT OR REPLACE INTO jobs (execution, job, queue, block, since, attempt, incarnation, timeout)"
+            " VALUES (?,?,?,?,?,?,?,?)",
             [
                 (
                     to_key(j.execution),
@@ -82,6 +83,11 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
                 for j in batch.jobs
             ],
         )  # fmt: skip
+    if batch.stopping:
+        many(
+            "UPDATE jobs SET stopping=1 WHERE execution=? AND job=?",
+            [(to_key(execution), job) for execution, job in batch.stopping],
+        )
     if batch.agenda_gone:
         many(
             "DELETE FROM agenda WHERE execution=? AND item=?",
@@ -177,7 +183,8 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
 
     if batch.beats:
         many(
-            "INSERT OR REPLACE INTO beats VALUES (?,?,?,?)",
+            # A word that was on its way while its execution was purged is nobody's.
+            "INSERT OR REPLACE INTO beats SELECT ?1,?2,?3,?4 WHERE EXISTS (SELECT 1 FROM executions WHERE id=?1)",
             [(to_key(execution), job, attempt, details) for execution, job, attempt, details in batch.beats],
         )
     if batch.beats_gone:
@@ -238,5 +245,14 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
                 for tenant, e in batch.entities
             ],
         )
+    if batch.starts_gone:
+        many("DELETE FROM starts WHERE tenant=? AND key=?", batch.starts_gone)
+    if batch.purged:
+        before = db.total_changes()
+        many("DELETE FROM executions WHERE id=? AND version=?", [(to_key(id), version) for id, version in batch.purged])
+        if (missed := len(batch.purged) - (db.total_changes() - before)) != 0:
+            raise Conflict(f"{missed} of {len(batch.purged)} executions to be purged are not as they were")
+        for table in OWNED:
+            many(f"DELETE FROM {table} WHERE execution=?", [(to_key(id),) for id, _ in batch.purged])
     if batch.meta:
         many("INSERT OR REPLACE INTO meta VALUES (?,?)", batch.meta.items())
