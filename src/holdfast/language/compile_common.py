@@ -1,4 +1,4 @@
-"""What every step may have: condition, inputs, handlers, `next`, timeouts, waypoints. And the parts many of them use."""
+"""What every step may have: condition, inputs, handlers, `next`, timeouts, waypoints; and parts that many use."""
 
 from __future__ import annotations
 

@@ -169,6 +169,8 @@ class Run:
     """One call of `advance`."""
 
     does = ENTER
+    state: State
+    now: int
 
     __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over", "loaded",
                  "next_lane", "next_timer", "now", "queue", "reads", "shared", "state", "told", "turns_left", "walks",
