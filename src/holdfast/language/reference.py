@@ -148,7 +148,8 @@ def reference() -> str:
         "Filters are joined by `|`, or given as a list. An argument that holds spaces or a `|` is put in quotes, and "
         "may hold `${…}`.", "",
         "| Filter | Gives |", "|---|---|",
-        *(f"| `{_cell(f'{name} {kind.arguments}'.strip())}` | {_cell(kind.text)} |" for name, kind in FILTERS.items()), "",
+        *(f"| `{_cell(f'{name} {kind.arguments}'.strip())}` | {_cell(kind.text)} |" for name, kind in FILTERS.items()),
+        "",
         "## Problems", "",
         "| Code | Title |", "|---|---|",
         *(f"| {code} | {item.title} |" for code, item in PROBLEMS.items()), "",
