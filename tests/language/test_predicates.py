@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.language.conditions import compile_condition, compile_test
 from holdfast.language.evaluate import ABSENT, FUEL
 from holdfast.language.operations import ExpressionError
-from holdfast.language.predicates import follow_path, parse_path
+from holdfast.language.predicates import follow_path, glob, parse_path
 from holdfast.language.problems import Unreadable
 
 from .scopes import MapScope, marked, read
@@ -191,6 +192,12 @@ def test_patterns_are_paid_for() -> None:
     with pytest.raises(ExpressionError, match="too many steps") as caught:
         made(scope)
     assert caught.value.code == "HF0161"
+
+
+@given(st.text("ab*?", max_size=7), st.text("ab*", max_size=8))
+def test_globs_agree_with_patterns(pattern: str, text: str) -> None:
+    as_regex = "".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern)
+    assert glob(pattern, text) is (re.fullmatch(as_regex, text, re.DOTALL) is not None)
 
 
 # --- paths -----------------------------------------------------------------------------------------

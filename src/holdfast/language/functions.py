@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import math
 from collections.abc import Callable
-from functools import cmp_to_key
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .nodes import a_type, type_name
@@ -295,12 +295,12 @@ def _slice(node: Expr, whole: Any, start: Any, end: Any = None) -> Any:
     return whole[start:end]
 
 
-def _sort(pay: Pay, node: Expr, items: Any) -> list[Any]:
-    def order(left: Any, right: Any) -> int:
-        pay(16)
-        return -1 if compare("<", left, right, node) else int(compare(">", left, right, node))
-
-    return sorted(_list(node, "sort", items), key=cmp_to_key(order))
+def _sort(node: Expr, items: Any) -> list[Any]:
+    given = _list(node, "sort", items)
+    for left, right in pairwise(given):
+        # What follows another can be compared with it, so all can be with each other.
+        compare("<", left, right, node)
+    return sorted(given)
 
 
 def _reverse(node: Expr, whole: Any) -> Any:
@@ -408,7 +408,7 @@ FUNCTIONS: dict[str, Function] = {
     "get": Function(_get, 2, 3, "get(x, key, other?)", "the item of a map or list, or `other` if there is none"),
     "index_of": Function(_index_of, 2, 2, "index_of(x, part)", "where it is in a list or text, -1 if it is not"),
     "slice": Function(_slice, 2, 3, "slice(x, start, end?)", "a part of a list or text; negative from the end"),
-    "sort": Function(_sort, 1, 1, "sort(list)", "numbers or texts in order", True),
+    "sort": Function(_sort, 1, 1, "sort(list)", "numbers or texts in order"),
     "reverse": Function(_reverse, 1, 1, "reverse(x)", "a list or text from its end"),
     "flatten": Function(_flatten, 1, 1, "flatten(list)", "with the items of the lists in it"),
     "entries": Function(_entries, 1, 1, "entries(map)", "a list of `{key, value}`"),

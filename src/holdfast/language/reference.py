@@ -18,6 +18,7 @@ from .steps import (
     Key,
     StepType,
 )
+from .transforms import FILTERS
 from .values import TYPES
 
 _HEAD = """# The step language
@@ -143,6 +144,12 @@ def reference() -> str:
         _EXPRESSIONS, "### Functions", "",
         "| Function | Gives |", "|---|---|",
         *(f"| `{_cell(item.signature)}` | {_cell(item.text)} |" for item in FUNCTIONS.values()), "",
+        "## Filters of `transform`", "",
+        "Filters are joined by `|`, or given as a list. An argument that holds spaces or a `|` is put in quotes, and "
+        "may hold `${…}`.", "",
+        "| Filter | Gives |", "|---|---|",
+        *(f"| `{_cell(f'{name} {kind.arguments}'.strip())}` | {_cell(kind.text)} |" for name, kind in FILTERS.items()),
+        "",
         "## Problems", "",
         "| Code | Title |", "|---|---|",
         *(f"| {code} | {item.title} |" for code, item in PROBLEMS.items()), "",

@@ -202,6 +202,17 @@ def _holds(place: str, before: int, after: int, is_last: bool) -> bool:
             return (before == _WORD) is (after == _WORD)
 
 
+class _State:
+    """Where all ways are, what was before, and the states that characters lead to."""
+
+    __slots__ = ("after", "before", "ways")
+
+    def __init__(self, ways: frozenset[int], before: int) -> None:
+        self.ways = ways
+        self.before = before
+        self.after: dict[str, _State] = {}
+
+
 class Regex:
     """A pattern that is ready to be used."""
 
@@ -221,40 +232,37 @@ class Regex:
     def matches(self, text: str, pay: Pay = _free) -> bool:
         """Whether all of `text` matches."""
         program = self._program
-        #: (where the ways are, what was before) → for each character, the state after it
-        states: dict[tuple[frozenset[int], int], dict[str, _State]] = {}
-        state: _State = (frozenset((0,)), _EDGE)
-        known = states.setdefault(state, {})
+        states: dict[tuple[frozenset[int], int], _State] = {}
+        state = _State(frozenset((0,)), _EDGE)
         steps = self._price
         size = len(text)
         for index, char in enumerate(text):
             steps += 1
-            # The last character but one may stand before a final newline, which `$` sees: not to be remembered.
+            # A newline that ends the text is seen by `$` as no other, so that step is not to be remembered.
             is_last = char == "\n" and index == size - 1
-            after = None if is_last else known.get(char)
+            after = None if is_last else state.after.get(char)
             if after is None:
-                ways, work = self._ways(state[0], state[1], _about(char), is_last)
+                about = _about(char)
+                ways, work = self._ways(state.ways, state.before, about, is_last)
                 steps += work * _WAY
-                after = (
-                    frozenset(
-                        pc + 1
-                        for pc in ways
-                        if program.does[pc] == _CHAR and program.tests[pc](char)  # type: ignore[misc]
-                    ),
-                    _about(char),
+                reached = frozenset(
+                    pc + 1
+                    for pc in ways
+                    if program.does[pc] == _CHAR and program.tests[pc](char)  # type: ignore[misc]
                 )
+                if not reached:
+                    pay(steps)
+                    return False
+                after = states.get((reached, about))
+                if after is None:
+                    after = states[reached, about] = _State(reached, about)
                 if not is_last:
-                    known[char] = after
-            if not after[0]:
-                pay(steps)
-                return False
-            if after != state:
-                state = after
-                known = states.setdefault(state, {})
+                    state.after[char] = after
+            state = after
             if steps >= _BATCH:
                 pay(steps)
                 steps = 0
-        ways, work = self._ways(state[0], state[1], _EDGE, False)
+        ways, work = self._ways(state.ways, state.before, _EDGE, False)
         pay(steps + work * _WAY)
         return any(program.does[pc] == _MATCH for pc in ways)
 
@@ -377,7 +385,7 @@ class Regex:
                     break
                 if char and tests[pc](char):  # type: ignore[misc]
                     ways.append((pc + 1, slots))
-            steps += len(here)
+            steps += len(here) + 2
             if steps * _WAY >= _BATCH:
                 pay(steps * _WAY)
                 steps = 0
@@ -421,7 +429,6 @@ class Regex:
         return steps
 
 
-_State: TypeAlias = tuple[frozenset[int], int]
 _REFERENCE = re.compile(r"\$(\d{1,2})|\\(\d{1,2})|\$\$|\\(.)|\$", re.DOTALL)
 
 
