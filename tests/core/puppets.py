@@ -30,6 +30,9 @@ class Puppet:
 
     name = "puppet"
     blocks = ()
+    retention = ("", "")
+    cleans_up = False
+    is_replayable = True
 
     def __init__(self) -> None:
         #: causes it was told of

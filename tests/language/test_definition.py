@@ -57,7 +57,7 @@ CASES: list[tuple[str, str, str, str]] = [
     ("steps:\n- reconcile x", "HF0110", "reconcile", "not yet"),
     ("steps:\n- goto nowhere", "HF0123", "nowhere", ""),
     ("steps:\n- {id: there, step: no-op}\n- goto their", "HF0123", "their", "did you mean `there`?"),
-    ("steps:\n- graph: {a: {needs: b, step: no-op}, b: {needs: a, step: no-op}}", "HF0137", "graph: {a: {needs: b, step: no-op}, b: {needs: a, step: no-op}}", ""),
+    ("steps:\n- graph: {a: {needs: b, step: no-op}, b: {needs: a, step: no-op}}", "HF0137", "g", ""),
     ("steps:\n- type: foo", "HF0110", "foo", "block: NAME"),
     ("steps:\n- no-op now", "HF0111", "now", "takes nothing"),
     ("steps:\n- net.backup now", "HF0111", "now", "key=value"),

@@ -409,3 +409,74 @@ def test_cancel_without_finally_is_as_before() -> None:
     world.start("steps:\n- parallel: [a.b, sleep 1h]\n")
     world.ask("e1", r.CancelExecution(""))
     assert world.states["e1"].status is Status.CANCELLED
+
+
+# --- registered types ------------------------------------------------------------------------------
+APT = """
+id: apt-get
+type: workflow
+lock: apt
+shorthand: ${package}
+parameters:
+  package: {description: package(s) to install}
+steps:
+- type: workflow
+  lock: apt-package-management
+  steps:
+  - x.y command=${package}
+output: installed ${package}
+"""
+
+
+def test_a_registered_type_is_a_step_with_its_own_short_form() -> None:
+    world = World()
+    world.start(
+        f"{APT}---\nname: main\nsteps:\n- let package = outside\n- apt-get iputils-ping\n- return ${{output}}\n"
+    )
+    assert world.run().output() == "installed iputils-ping"
+    assert world.ran == [("e1", "x.y command=${package}", {"command": "iputils-ping"})]
+    assert [event.name for event in world.events(e.LockTaken)] == ["apt", "apt-package-management"]
+
+
+def test_a_type_sees_only_its_parameters_and_checks_them() -> None:
+    text = f"{APT}---\nname: main\nsteps:\n- {{type: apt-get, input: {{pakage: x}}}}\n"
+    world = World()
+    world.start(text)
+    assert world.run().failure().code == "HF0150"
+    from holdfast.core.errors import InvalidDefinition
+
+    hidden = "id: t\nsteps: ['log ${secret}']\n---\nname: main\nsteps:\n- let secret = 1\n- t\n"
+    with pytest.raises(InvalidDefinition, match="secret"):
+        World().start(hidden)
+
+
+def test_what_is_stored_needs_nothing_else() -> None:
+    from holdfast.language import canonical, program_from_bytes
+    from holdfast.language.workflow import Text, load_workflows
+
+    text = f"{APT}---\nid: two\nsteps:\n- apt-get one\n- apt-get two\n---\nname: main\nsteps: [two, apt-get three]\n"
+    found = load_workflows([Text(text)])[-1]
+    assert set(found.data["uses"]) == {"two", "apt-get"}
+    assert set(found.data["uses"]["two"]["uses"]) == {"apt-get"}
+    again = program_from_bytes(canonical(found.data))
+    assert [step.label for step in again.steps] == [step.label for step in found.program.steps]
+
+
+def test_types_that_use_each_other_are_refused() -> None:
+    from holdfast.core.errors import InvalidDefinition
+
+    with pytest.raises(InvalidDefinition, match="circle"):
+        World().start("id: a\nsteps: [b]\n---\nid: b\nsteps: [a]\n---\nname: main\nsteps: [a]\n")
+    with pytest.raises(InvalidDefinition, match="circle"):
+        World().start("id: a\nsteps: [a]\n")
+
+
+def test_invoke_runs_a_workflow_on_an_entity() -> None:
+    text = "name: restart\ninputs: {force: boolean = false}\nsteps:\n- set-sensor state = ${force} on ${entity.id}\n"
+    text += (
+        "- return ${entity.id}\n---\nname: main\nsteps:\n- invoke restart on db1 with force=true\n- return ${output}\n"
+    )
+    world = World()
+    world.start(text)
+    assert world.run().output() == "db1"
+    assert world.sensor_value("state", "db1") == "true on db1"

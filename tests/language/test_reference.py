@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 import yaml
 
-from holdfast.language import PROBLEMS, compile_definition, load_all
+from holdfast.language import PROBLEMS, compile_definition, load, load_all
 from holdfast.language.reference import reference
 from holdfast.language.schema import json_schema, schema_of
 from holdfast.language.steps import COMMON_KEYS, STEP_TYPES, WORKFLOW_KEYS

@@ -221,6 +221,7 @@ class Compiler(InputCompiler, StepCompiler):
             owner=owner,
             retention=retention,
             shorthand=shorthand,
+            uses=tuple(main.used),
             places={
                 step.index: (scope, body, position)
                 for (scope, body), steps in self.bodies.items()

@@ -195,6 +195,8 @@ class Workflow:
     retention: tuple[str, str] = ("", "")
     #: how it is written as a step of another workflow
     shorthand: str = ""
+    #: names of registered types that it uses
+    uses: tuple[str, ...] = ()
     #: step index → (scope, body, position)
     places: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     #: (scope, body) → id of a step → its position

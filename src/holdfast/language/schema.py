@@ -179,7 +179,7 @@ def _allow(properties: dict[str, Any], word: str, schema: dict[str, Any], text: 
 def _workflow(type: str, title: str) -> dict[str, Any]:
     schema = _object(WORKFLOW_KEYS, title)
     schema["properties"].setdefault("id", {**_TEXT, "description": "the name it is published under"})
-    schema["properties"]["type"] = {"const": type}
+    schema["properties"]["type"] = {"const": type, "description": schema["properties"]["type"]["description"]}
     return schema
 
 

@@ -473,6 +473,7 @@ WORKFLOW_KEYS: tuple[Key, ...] = (
     Key("id", "name", "another word for `name`, of a step type"),
     Key("type", "`workflow`", "says what the document is; nothing else is possible"),
     Key("shorthand", "template", "how it is written as a step of another workflow"),
+    Key("uses", "map of name → definition", "step types and workflows it uses, as they were when it was published"),
 )
 
 PARAMETER_KEYS: tuple[Key, ...] = (

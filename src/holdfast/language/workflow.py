@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.errors import InvalidDefinition
 from holdfast.core.model import Problem
 
-from .compile import read_document
+from .compile import compile_document, read_document
 from .compiled import Workflow
 from .conditions import style_free
 from .documents import check_names, hint_booleans, named, workflows_of
@@ -68,10 +68,19 @@ def digest(definition: Any) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
-def definition_of(document: Document) -> dict[str, Any]:
-    """The plain data of a document."""
+def definition_of(document: Document, library: Library = _NONE, uses: Iterable[str] = ()) -> dict[str, Any]:
+    """The plain data of a document, with whatever it uses of the library inside: what is stored needs nothing else."""
     data = document.root.plain()
-    return {"steps": data} if isinstance(data, list) else data
+    data = {"steps": data} if isinstance(data, list) else data
+    pinned = data.get("uses") or {}
+    missing = [name for name in uses if name not in pinned]
+    return {**data, "uses": {**pinned, **{name: _linked(name, library) for name in missing}}} if missing else data
+
+
+def _linked(name: str, library: Library) -> dict[str, Any]:
+    """A step type with what it uses itself."""
+    found = library[name]
+    return definition_of(found, library, compile_document(found, library)[0].uses)
 
 
 class Signature(NamedTuple):
@@ -226,8 +235,9 @@ def _checked(found: list[Document], report: Report, library: Library) -> list[De
     early = [problem for problem in report.found if problem.warning]
     compiled = _compile_all(found, report, library)
     report.check()
+    together = {**library, **{document.name: document for document in found if document.name}}
     return [
-        Definition(document.name, document, definition_of(document), YamlProgram(workflow),
+        Definition(document.name, document, definition_of(document, together, workflow.uses), YamlProgram(workflow),
                    [*early, *warnings] if document is found[0] else warnings)
         for document, (workflow, warnings) in zip(found, compiled, strict=True)
     ]  # fmt: skip
