@@ -290,10 +290,10 @@ def test_retry_timeout_is_caught_by_its_own_handler() -> None:
         ("- let base = 10\n- foreach x in 1..2 do return ${base + x}\n- return ${output}", [11, 12]),
         ("- foreach x in ${[]} do return 1\n- return ${output}", []),
         ("- step: foreach x in 1..5\n  condition: '${x} > 3'\n  steps: ['return ${x}']\n- return ${output}", [4, 5]),
-        ("- step: 'foreach {a, b} in ${[{a: 1, b: 2}, {a: 3, b: 4}]}'\n  steps: ['return ${a + b}']\n- return ${output}",
-         [3, 7]),
-        ("- step: foreach x in 1..3\n  reducing: {sum: 0}\n  steps: ['let sum = ${sum + x}']\n- return ${sum} ${output.sum}",
-         "6 6"),
+        ("- step: 'foreach {a, b} in ${[{a: 1, b: 2}, {a: 3, b: 4}]}'\n  steps: ['return ${a + b}']\n"
+         "- return ${output}", [3, 7]),
+        ("- step: foreach x in 1..3\n  reducing: {sum: 0}\n  steps: ['let sum = ${sum + x}']\n"
+         "- return ${sum} ${output.sum}", "6 6"),
         ("- step: foreach x in [a, b]\n  steps: ['return ${target_index}${x}']\n- return ${output}", ["0a", "1b"]),
         ("- type: workflow\n  steps:\n  - let x = 5\n  - return ${x}\n- return ${output} ${x ?? 'none'}", "5 none"),
         ("- type: workflow\n  input: {x: 7}\n  output: '${x + 1}'\n  steps: [no-op]\n- return ${output}", 8),
@@ -372,7 +372,8 @@ def test_a_timeout_waits_for_what_is_in_flight() -> None:
 
 
 def test_the_workflows_own_timeout_is_seen_by_its_handler() -> None:
-    text = "timeout: 1m\nsteps:\n- parallel: [sleep 1h, sleep 2h]\non-error:\n- return late ${error.kind}\nfinally: [log bye]\n"
+    text = "timeout: 1m\nsteps:\n- parallel: [sleep 1h, sleep 2h]\non-error:\n- return late ${error.kind}\n"
+    text += "finally: [log bye]\n"
     world = play(text)
     assert (world.output(), world.logs["e1"]) == ("late timeout", ["bye"])
     assert list(world.states["e1"].lanes) == [1] or not world.states["e1"].lanes

@@ -192,7 +192,8 @@ def test_only_what_has_ended_is_replayed_or_resumed() -> None:
 
 
 def test_automatically_goes_back_to_the_waypoint_when_the_outcome_is_unknown() -> None:
-    text = "replayable: automatically\nsteps:\n- {id: a, step: a.b, replayable: from here}\n- {id: b, step: c.d}\n- return ok"
+    text = "replayable: automatically\nsteps:\n- {id: a, step: a.b, replayable: from here}\n"
+    text += "- {id: b, step: c.d}\n- return ok"
     world = World()
     world.start(text)
     world.work("e1", 1)

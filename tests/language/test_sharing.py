@@ -217,7 +217,8 @@ def test_approval_and_rejection() -> None:
 
 def test_a_deadlock_is_an_error_of_the_lane() -> None:
     world = World()
-    text = "lock: {}\nsteps:\n- sleep 1s\n- {{type: workflow, lock: {}, steps: [log both], on-error: ['return ${{error.kind}}']}}\n- return ${{output}}"
+    text = "lock: {}\nsteps:\n- sleep 1s\n- type: workflow\n  lock: {}\n  steps: [log both]\n"
+    text += "  on-error: ['return ${{error.kind}}']\n- return ${{output}}"
     world.start(text.format("A", "B"), id="e1")
     world.start(text.format("B", "A"), id="e2")
     world.run(until=world.now + 10_000_000)

@@ -22,6 +22,7 @@ from holdfast.core.program import (
     BlockKey,
     DefinitionKey,
     EntityKey,
+    HistoryKey,
     Key,
     LockKey,
     Published,

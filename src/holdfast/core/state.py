@@ -390,13 +390,14 @@ def _end(state: State, status: Status, residue: tuple[int, ...]) -> None:
         if lane.timers:
             lane.timers = {}
     state.running = 0
-    state.is_turn_open = state.is_cleaning = False
+    state.is_cleaning = False
 
 
 def _reopen(state: State) -> None:
     _to(state, Status.RUNNING)
     state.run += 1
     state.ended_at = 0
+    state.is_turn_open = False
     state.failure, state.failed_step, state.cancel_reason = None, "", ""
     state.output, state.residue = None, ()
 
