@@ -6,6 +6,7 @@ from .problems import PROBLEMS, render, summary
 from .workflow import (
     Definition,
     Examined,
+    Published,
     Text,
     canonical,
     choose,
@@ -25,6 +26,7 @@ __all__ = [
     "PROBLEMS",
     "Definition",
     "Examined",
+    "Published",
     "Text",
     "YamlProgram",
     "canonical",

@@ -121,7 +121,7 @@ class ShortForms:
             return None
         kind = TYPE_INDEX.get(style_free(word))
         rest = whole.part(end)
-        if word in self.forms:
+        if kind is None and word in self.forms:
             draft = self._use(step, word, lane, rest, whole.text.strip())
         elif kind is None:
             if style_free(word) in _COMING or not self._may_be_block(word, rest):
