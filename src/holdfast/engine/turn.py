@@ -443,7 +443,7 @@ class Turn:
         input = self.reads.load(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
         return Parcel(
-            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, f"{state.id}/{job.id}",
+            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, f"{state.id}/{job.step}/{job.lane}/{job.visit}",
             state.workflow, self.reads.label(state.definition, job.step), "", job.details,
         )  # fmt: skip
 
