@@ -151,7 +151,7 @@ class SharedVerbs:
 def lock_rows(queries: Queries, state: State) -> dict[tuple[str, str], LockRow]:
     """The locks an execution waits for, with their queues; for `why`."""
     keys = {(hold.entity, hold.name) for hold in state.locks.values() if not hold.fence}
-    return {key: queries.shared(LockKey(state.tenant, *key)) for key in sorted(keys)}
+    return {key: queries.shared(LockKey(state.tenant, *key, window=CLAIMS)) for key in sorted(keys)}
 
 
 def check_value(kind: str, name: str, value: Any) -> None:
