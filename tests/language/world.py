@@ -22,7 +22,15 @@ from holdfast.core.lanes import Frame
 from holdfast.core.locks import LOCK_EVENTS, LockRow
 from holdfast.core.locks import after as lock_after
 from holdfast.core.model import (
-    INLINE_LIMIT, BlobRef, BlockOffer, Effect, Failure, JobStatus, Status, Wait, blob_digest,
+    INLINE_LIMIT,
+    BlobRef,
+    BlockOffer,
+    Effect,
+    Failure,
+    JobStatus,
+    Status,
+    Wait,
+    blob_digest,
 )  # fmt: skip
 from holdfast.core.rows import Rows, transit
 from holdfast.core.sensors import SENSOR_EVENTS, EntityRow, SensorRow, Watched
