@@ -447,9 +447,11 @@ class Turn:
         spec = state.specs[job.spec]
         input = self.reads.load(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
+        # Of the visit, so that whoever gets it twice can tell: also when an operator has the step entered again.
+        key = f"{state.id}/{job.step}/{job.lane}/{job.visit}"
         return Parcel(
-            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, f"{state.id}/{job.step}/{job.lane}/{job.visit}",
-            state.workflow, self.reads.label(state.definition, job.step), "", job.details,
+            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, key, state.workflow,
+            self.reads.label(state.definition, job.step), "", job.details,
         )  # fmt: skip
 
     # --- writing --------------------------------------------------------------------------------------
