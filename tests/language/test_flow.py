@@ -466,13 +466,12 @@ def test_what_is_stored_needs_nothing_else() -> None:
 def test_a_workflow_called_like_a_step_does_not_replace_it() -> None:
     """Or publishing one named `retry` would break everybody's handlers."""
     text = "name: retry\nsteps: [return mine]\n---\nname: log\nsteps: [fail no]\n---\n"
-    text += "name: main\nsteps:\n- step: x.y\n  idempotent: yes\n  on-error: retry limit 2\n- {type: log, message: hi}\n"
-    text += "- invoke retry\n"
+    text += "name: main\nsteps:\n- {step: x.y, idempotent: yes, on-error: retry limit 2}\n"
+    text += "- {type: log, message: hi}\n- invoke retry\n"
     world = World({"x.y": flaky(2)})
     world.start(text, name="main")
     assert world.run().output() == "mine"
     assert world.logs["e1"][-1] == "hi"
-
 
 
 def test_types_that_use_each_other_are_refused() -> None:

@@ -220,3 +220,22 @@ def test_a_handler_that_failed_is_resumed_inside() -> None:
     world.ask("e1", r.ResumeExecution())
     assert world.run().output() == "rescued"
     assert world.logs["e1"] == ["handling"]
+
+
+def test_a_retry_that_cannot_says_what_was_wrong_in_the_first_place() -> None:
+    text = "steps:\n- {id: buy, step: x.y}\non-error: [retry limit 3]\n"
+    world = failed(text)
+    assert world.failure().kind == "no-waypoint"
+    assert world.failure().message.endswith("the error was: boom 1")
+    with pytest.raises(CannotResume, match="step `buy` may have happened"):
+        world.ask("e1", r.ResumeExecution())
+    denied = failed("steps:\n- a.b\n- fail message denied\non-error: [retry limit 3]\n")
+    assert denied.failure().message.endswith("the error was: denied")
+    with pytest.raises(CannotResume, match="`fail message denied` is meant to fail"):
+        denied.ask("e1", r.ResumeExecution())
+    lost = World()
+    lost.start(text)
+    lost.claim("e1", 1)
+    lost.lose("e1", 1)
+    assert lost.failure().code == "HF0311"
+    assert "job 1 (step buy, block x.y): the worker is gone" in lost.failure().message
