@@ -217,6 +217,8 @@ def _go_on(run: Run, walk: Walk) -> None:
     if not is_here and walk.waypoints:
         walk.replay(next(reversed(walk.waypoints)))
     else:
+        if (handler := _given_up(run.workflow, walk.own)) >= 0:
+            walk.cut(handler)
         walk.is_resuming = True
     walk.set_phase(ENTERING if owner is not None and owner.is_entered else BODY)
     run.queue.append(walk)
@@ -250,10 +252,21 @@ def _standing(workflow: Workflow, lane: Lane, at: int = -1) -> Step | None:
     return body[frame.position] if frame.position < len(body) else None
 
 
+def _given_up(workflow: Workflow, lane: Lane) -> int:
+    """The frame of the handler whose `retry` did no more, or -1. Who carries on does what it would have done: it is
+    the step below that is entered again."""
+    step = _standing(workflow, lane)
+    if lane.failure is None or step is None or step.kind != "retry":
+        return -1
+    return max((at for at, frame in enumerate(lane.frames) if frame.body == HANDLER), default=-1)
+
+
 def _may_reenter(workflow: Workflow, state: State, lane: Lane) -> bool:
     step = _standing(workflow, lane)
     if lane.failure is not None and lane.failure.kind not in failing.STOPPING:
-        return lane.failure.is_repeatable
+        handler = _given_up(workflow, lane)
+        failure = lane.frames[handler].error if handler >= 0 else lane.failure
+        return failure is not None and failure.is_repeatable
     if step is None or step.kind == "fail" or not step.is_idempotent:
         return step is None
     if step.spec < 0 or state.specs[step.spec].may_repeat:
