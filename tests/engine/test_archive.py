@@ -67,7 +67,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_there_is_no_archive_where_no_folder_is(tmp_path: Path) -> None:
-    with pytest.raises(BadArchive, match="retention.archive"):
+    with pytest.raises(BadArchive, match=r"retention\.archive"):
         archive.heads(tmp_path / "nowhere")
 
 
