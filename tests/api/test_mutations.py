@@ -69,6 +69,11 @@ def furnish(home: House) -> dict[str, list[str]]:
     digest = next(e["result"]["$blob"] for e in home.client.events(ids[3]) if e["type"] == "JobSucceeded")
     ids += [home.start(LONG) for _ in range(12)]
     tokens = [home.client.create_token(f"t{n}", "viewer")["id"] for n in range(3)]
+    home.client.put_entity("web", type="server")
+    for name in ("echo", "second"):
+        home.take_lock("web", name)
+        home.client.set_sensor("web", name, 1)
+        home.client.set_sensor("web", name, 1, "config")
     definitions = [ECHO, {"name": "logs", "steps": ["log hi", {"let": "x = 1"}]}, LONG]
     sources = ["name: y\nsteps: [test.noop]\n", "steps:\n  - log hello\n  - test.echo value=${input.x}\n", "steps: []"]
     whole = json.dumps(definitions[0])
@@ -87,6 +92,7 @@ def furnish(home: House) -> dict[str, list[str]]:
         "before": ids,
         "role": ["viewer", "worker"],
         "mode": ["cancel"],
+        "entity": ["web", "default", "nobody"],
     }
 
 

@@ -250,6 +250,12 @@ class MemoryQueries:
     def expired_tokens(self, before: int) -> list[str]:
         return []
 
+    def contended(self, limit: int = 20_000) -> list[ClaimRow]:
+        tables = self._tables
+        waited = {place[:3] for place, row in tables.claims.items() if not row.fence}
+        found = [(place, copy.copy(row)) for place, row in tables.claims.items() if place[:3] in waited]
+        return [row for _, row in sorted(found, key=lambda one: one[0])][:limit]
+
     def stopping(self) -> list[str]:
         return [id for id, header in self._tables.headers.items() if header.status in _STOPPING]
 

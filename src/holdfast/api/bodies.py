@@ -10,8 +10,10 @@ from msgspec import Meta
 from holdfast.core.model import Status
 from holdfast.core.views import (
     BlockView,
+    EntityView,
     ExecutionView,
     JobView,
+    LockView,
     LogView,
     QueueView,
     WorkerView,
@@ -57,6 +59,8 @@ class StartBody(_Strict):
     labels: Labels = {}
     #: 32 hexadecimal digits made by the caller, so that a repeated request cannot start twice
     id: Annotated[str, Meta(max_length=32)] = ""
+    #: what it works upon; without one, the tenant's default entity
+    entity: MaybeName = ""
 
 
 class PublishBody(_Strict):
@@ -91,6 +95,17 @@ class TokenBody(_Strict):
 
 class GoodbyeBody(_Strict):
     incarnation: Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class EntityBody(_Strict):
+    type: MaybeName = ""
+    name: MaybeName = ""
+    labels: Labels = {}
+
+
+class SensorBody(_Strict):
+    #: any JSON value of at most 64 KiB
+    value: Any
 
 
 # --- query parameters ------------------------------------------------------------------------------
@@ -133,6 +148,11 @@ class LoginQuery(_Strict):
     code: Annotated[str, Meta(max_length=100)] = ""
     #: a page of ours to go to
     to: MaybeName = "/"
+
+
+class LocksQuery(_Strict):
+    #: only those of this entity
+    entity: MaybeName = ""
 
 
 # --- answers ---------------------------------------------------------------------------------------
@@ -180,6 +200,14 @@ class WorkerList(msgspec.Struct):
 
 class QueueList(msgspec.Struct):
     items: list[QueueView]
+
+
+class LockList(msgspec.Struct):
+    items: list[LockView]
+
+
+class EntityList(msgspec.Struct):
+    items: list[EntityView]
 
 
 class Health(msgspec.Struct, omit_defaults=True):

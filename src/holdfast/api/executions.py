@@ -16,6 +16,7 @@ from holdfast.core.errors import (
     StoreFull,
     StoreReadOnly,
     UnknownBlob,
+    UnknownEntity,
     UnknownExecution,
     UnknownWorkflow,
     UnsafeUnseen,
@@ -60,7 +61,7 @@ _WRITING = (StoreFull, StoreReadOnly)
 @routes.add(
     "POST", f"{API}/executions", role=Role.OPERATOR, query=WaitQuery, body=StartBody, answer=ExecutionView, status=201,
     also={200: "The execution that the same key started before"},
-    refusals=(UnknownWorkflow, InvalidDefinition, KeyReused, DuplicateExecution, *_WRITING),
+    refusals=(UnknownWorkflow, UnknownEntity, InvalidDefinition, KeyReused, DuplicateExecution, *_WRITING),
 )  # fmt: skip
 async def start(call: Call[WaitQuery, StartBody]) -> Reply:
     """Start an execution of a published workflow, or with an inline definition (role author).
@@ -85,7 +86,7 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
         definition = load_workflow(body.source, "source")[0] if body.source else body.definition
         call.service.submit_start(
             call.actor, workflow=body.workflow, definition=definition, input=body.input, key=key,
-            labels=body.labels, id=id, reply=reply,
+            labels=body.labels, id=id, entity=body.entity, reply=reply,
         )  # fmt: skip
 
     async def submit() -> Header | Existing:

@@ -10,13 +10,16 @@ from holdfast.core.errors import BadUsage, Refused, ServerUnreachable
 from holdfast.core.model import Actor, Status
 from holdfast.core.views import (
     BlockView,
+    EntityView,
     ExecutionView,
     HealthView,
     JobView,
+    LockView,
     LogView,
     PurgeView,
     QueueView,
     RetentionView,
+    SensorView,
     WhyView,
     WorkerView,
     WorkflowView,
@@ -61,10 +64,12 @@ class LocalVerbs:
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        entity: str = "",
     ) -> ExecutionView:
         return self.service.start(
-            self.actor, workflow=workflow, definition=definition, input=input, key=key, labels=labels, id=id
-        )
+            self.actor, workflow=workflow, definition=definition, input=input, key=key, labels=labels, id=id,
+            entity=entity,
+        )  # fmt: skip
 
     def show(self, id: str) -> ExecutionView:
         return self.service.show(self.actor, id)
@@ -141,6 +146,35 @@ class LocalVerbs:
 
     def definition(self, id: str) -> Any:
         return self.service.definition(self.actor, self.service.resolve(self.actor, id))
+
+    def locks(self, entity: str = "") -> list[LockView]:
+        return self.service.locks(self.actor, entity)
+
+    def lock(self, entity: str, name: str) -> LockView:
+        return self.service.lock(self.actor, entity, name)
+
+    def release_lock(self, entity: str, name: str) -> LockView:
+        return self.service.release_lock(self.actor, entity, name)
+
+    def entities(self) -> list[EntityView]:
+        return self.service.entities(self.actor)
+
+    def entity(self, id: str) -> EntityView:
+        return self.service.entity(self.actor, id)
+
+    def put_entity(
+        self, id: str, *, type: str = "", name: str = "", labels: dict[str, str] | None = None
+    ) -> EntityView:
+        return self.service.put_entity(self.actor, id, type=type, name=name, labels=labels)
+
+    def sensor(self, entity: str, name: str, kind: str = "sensor") -> SensorView:
+        return self.service.sensor(self.actor, entity, name, kind)
+
+    def set_sensor(self, entity: str, name: str, value: Any, kind: str = "sensor") -> SensorView:
+        return self.service.set_sensor(self.actor, entity, name, value, kind)
+
+    def clear_sensor(self, entity: str, name: str, kind: str = "sensor") -> None:
+        self.service.clear_sensor(self.actor, entity, name, kind)
 
     def blocks(self) -> list[BlockView]:
         return self.service.blocks()

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.core.model import Status
+from holdfast.core.model import DEFAULT_ENTITY, Status
 from holdfast.core.views import ExecutionView, JobView
 
 from .connect import reach_options, reading
@@ -156,6 +156,8 @@ def _head(view: ExecutionView) -> str:
         rows.append(("Moved", f"{ago(view.updated_at)} ago"))
     if view.labels:
         rows.append(("Labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())))
+    if view.entity != DEFAULT_ENTITY:
+        rows.append(("Entity", view.entity))
     if view.run > 1:
         rows.append(("Run", str(view.run)))
     return pairs(rows)

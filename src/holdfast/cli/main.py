@@ -58,6 +58,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "blocks": Entry("lists", "Registered blocks, and who offers them."),
         "workers": Entry("lists", "Workers, and what they are doing."),
         "queues": Entry("lists", "Queues, and how long jobs wait in them."),
+        "locks": Entry("locks", "Locks: who holds them, who waits, and taking one away."),
+        "entity": Entry("entity", "Entities, their sensors and configuration."),
         "retention": Entry("keep", "Which ended executions are kept, and what goes next."),
         "archive": Entry("archive", "Read back what was purged."),
         "token": Entry("token", "Create, list and revoke API tokens."),

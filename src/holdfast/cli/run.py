@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--name", default="", help="Call the workflow so, whatever the file says.")
 @click.option("--key", default="", help="Idempotency key: the same key starts it once.")
 @click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="Put a label on the execution.")
+@click.option("--entity", default="", metavar="ID", help="What it works upon.  [default: the default entity]")
 @click.option("--timeout", type=float, default=None, metavar="S", help="Stop waiting after S seconds; it goes on.")
 @click.option("--detach", is_flag=True, help="Do not wait: print the id and leave.")
 @click.option("--continue", "resume", default="", metavar="ID", help="Go on with an unfinished execution.",
@@ -64,6 +65,7 @@ def run_command(
     name: str,
     key: str,
     labels: tuple[str, ...],
+    entity: str,
     timeout: float | None,
     detach: bool,
     resume: str,
@@ -100,13 +102,13 @@ def run_command(
     session = open_session(settings, modules_of(settings["modules"], path), slots=0 if detach else None)
     try:
         if source is not None:
-            asked.start = {"definition": source.definition, "input": given}
+            asked.start = {"definition": source.definition, "input": given, "entity": entity}
             program: YamlProgram | None = source.program
         elif resume:
             program = None
         else:
             program = published(session.verbs, file)
-            asked.start = {"workflow": file, "input": collect(inputs, input_file, program)}
+            asked.start = {"workflow": file, "input": collect(inputs, input_file, program), "entity": entity}
     except BaseException:
         session.close(0)
         raise

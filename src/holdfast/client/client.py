@@ -19,13 +19,16 @@ from holdfast.core.errors import DuplicateExecution, Refused, ServerUnreachable,
 from holdfast.core.ids import make_id
 from holdfast.core.views import (
     BlockView,
+    EntityView,
     ExecutionView,
     HealthView,
     JobView,
+    LockView,
     LogView,
     PurgeView,
     QueueView,
     RetentionView,
+    SensorView,
     WhyView,
     WorkerView,
     WorkflowView,
@@ -79,6 +82,7 @@ class Client:
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        entity: str = "",
         wait: float = 0,
     ) -> ExecutionView:
         """`wait`: seconds (at most 30) that the server may hold the answer back until it has ended."""
@@ -86,7 +90,7 @@ class Client:
         chosen = id or make_id(time.time_ns() // 1_000_000, os.urandom(10))
         fields = {
             "workflow": workflow, "definition": definition, "source": source, "input": input, "key": key,
-            "labels": labels or {}, "id": chosen,
+            "labels": labels or {}, "id": chosen, "entity": entity,
         }  # fmt: skip
         body = msgspec.json.encode({name: value for name, value in fields.items() if value or name == "input"})
         path = f"{V1}/executions" + (f"?wait={wait:.3f}" if wait else "")
@@ -107,13 +111,15 @@ class Client:
         source: str = "",
         input: Any = None,
         labels: dict[str, str] | None = None,
+        entity: str = "",
         timeout: float | None = None,
     ) -> ExecutionView:
         """Start and wait until it has ended: one question, unless it takes long."""
         began = time.monotonic()
         wait = LONG_WAIT if timeout is None else max(0.0, min(LONG_WAIT, timeout))
         view = self.start(
-            workflow=workflow, definition=definition, source=source, input=input, labels=labels, wait=wait
+            workflow=workflow, definition=definition, source=source, input=input, labels=labels, entity=entity,
+            wait=wait,
         )  # fmt: skip
         if view.is_ended:
             return view
@@ -227,6 +233,40 @@ class Client:
         found = self._get(f"/workflows/{_part(name)}", dict[str, Any])
         return msgspec.convert(found["newest"], WorkflowView)
 
+    # --- what executions share -----------------------------------------------------------------------
+    def locks(self, entity: str = "") -> list[LockView]:
+        page = self._get("/locks", _Items, {"entity": entity} if entity else None)
+        return _decode(page.items, list[LockView])
+
+    def lock(self, entity: str, name: str) -> LockView:
+        return self._get(f"/locks/{_part(entity)}/{_part(name)}", LockView)
+
+    def release_lock(self, entity: str, name: str) -> LockView:
+        """Take it from its holder, who goes on without it."""
+        # Asked twice, it would be taken from the next one too.
+        path = f"{V1}/locks/{_part(entity)}/{_part(name)}/release"
+        return _decode(self._line.ask("POST", path, is_repeatable=False)[1], LockView)
+
+    def entities(self) -> list[EntityView]:
+        return self._list("/entities", EntityView)
+
+    def entity(self, id: str) -> EntityView:
+        return self._get(f"/entities/{_part(id)}", EntityView)
+
+    def put_entity(
+        self, id: str, *, type: str = "", name: str = "", labels: dict[str, str] | None = None
+    ) -> EntityView:
+        return self._put(f"/entities/{_part(id)}", {"type": type, "name": name, "labels": labels or {}}, EntityView)
+
+    def sensor(self, entity: str, name: str, kind: str = "sensor") -> SensorView:
+        return self._get(_sensor(entity, name, kind), SensorView)
+
+    def set_sensor(self, entity: str, name: str, value: Any, kind: str = "sensor") -> SensorView:
+        return self._put(_sensor(entity, name, kind), {"value": value}, SensorView)
+
+    def clear_sensor(self, entity: str, name: str, kind: str = "sensor") -> None:
+        self._line.ask("DELETE", V1 + _sensor(entity, name, kind))
+
     # --- the rest ------------------------------------------------------------------------------------
     def blocks(self) -> list[BlockView]:
         return self._list("/blocks", BlockView)
@@ -271,6 +311,9 @@ class Client:
         _, data = self._line.ask("POST", V1 + path, msgspec.json.encode(body), is_repeatable=is_repeatable)
         return _decode(data, type)
 
+    def _put(self, path: str, body: Any, type: type[T]) -> T:
+        return _decode(self._line.ask("PUT", V1 + path, msgspec.json.encode(body))[1], type)
+
     def _stream(self, path: str, after: int) -> Iterator[bytes]:
         """The data of a stream's messages up to `event: end`, over any number of connections."""
         failing_since: float | None = None
@@ -313,6 +356,10 @@ def _messages(lines: Any) -> Iterator[tuple[int | None, str, bytes]]:
             kind = value.decode()
         elif name == b"data":
             data.append(value)
+
+
+def _sensor(entity: str, name: str, kind: str) -> str:
+    return f"/entities/{_part(entity)}/{'config' if kind == 'config' else 'sensors'}/{_part(name)}"
 
 
 def _part(text: str) -> str:

@@ -11,13 +11,16 @@ from typing import Any, Protocol
 
 from holdfast.core.views import (
     BlockView,
+    EntityView,
     ExecutionView,
     HealthView,
     JobView,
+    LockView,
     LogView,
     PurgeView,
     QueueView,
     RetentionView,
+    SensorView,
     WhyView,
     WorkerView,
     WorkflowView,
@@ -34,6 +37,7 @@ class Verbs(Protocol):
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        entity: str = "",
     ) -> ExecutionView: ...
 
     def show(self, id: str) -> ExecutionView: ...
@@ -77,6 +81,26 @@ class Verbs(Protocol):
     def workflow(self, name: str, version: int = 0) -> WorkflowView: ...
 
     def definition(self, id: str) -> Any: ...
+
+    def locks(self, entity: str = "") -> list[LockView]: ...
+
+    def lock(self, entity: str, name: str) -> LockView: ...
+
+    def release_lock(self, entity: str, name: str) -> LockView: ...
+
+    def entities(self) -> list[EntityView]: ...
+
+    def entity(self, id: str) -> EntityView: ...
+
+    def put_entity(
+        self, id: str, *, type: str = "", name: str = "", labels: dict[str, str] | None = None
+    ) -> EntityView: ...
+
+    def sensor(self, entity: str, name: str, kind: str = "sensor") -> SensorView: ...
+
+    def set_sensor(self, entity: str, name: str, value: Any, kind: str = "sensor") -> SensorView: ...
+
+    def clear_sensor(self, entity: str, name: str, kind: str = "sensor") -> None: ...
 
     def blocks(self) -> list[BlockView]: ...
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from .model import Actor, Failure, LogLine
+from .model import DEFAULT_ENTITY, Actor, Failure, LogLine
 from .state import State
 
 
@@ -73,6 +73,8 @@ class ExecutionView(msgspec.Struct, frozen=True):
     updated_at: int
     #: why it is not moving, in sentences; only in answers about one execution
     waiting: list[str] = []
+    #: what it works upon
+    entity: str = DEFAULT_ENTITY
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -180,6 +182,55 @@ class WhyView(msgspec.Struct, frozen=True):
     status: str
     summary: str
     reasons: list[Reason]
+
+
+class ClaimView(msgspec.Struct, frozen=True):
+    """A place at a lock."""
+
+    execution: str
+    lane: int
+    #: held, or waited for, since then
+    since: int
+    #: who has the lower number came first
+    seq: int
+
+
+class LockView(msgspec.Struct, frozen=True):
+    entity: str
+    name: str
+    #: grows with every holder, and whenever the lock is taken away from one
+    fence: int
+    holder: ClaimView | None
+    #: first come first
+    waiters: list[ClaimView]
+    waiting: int
+
+
+class SensorView(msgspec.Struct, frozen=True):
+    entity: str
+    #: `sensor` or `config`
+    kind: str
+    name: str
+    value: Any
+    #: counts its changes
+    version: int
+    at: int
+    #: the execution or person that set it
+    by: str
+
+
+class EntityView(msgspec.Struct, frozen=True):
+    id: str
+    type: str
+    name: str
+    labels: dict[str, str]
+    #: null for the default entity, which exists by itself
+    created_at: int | None
+    updated_at: int | None
+    #: these three only in answers about one entity
+    sensors: list[SensorView] = []
+    config: list[SensorView] = []
+    locks: list[LockView] = []
 
 
 class HealthView(msgspec.Struct, frozen=True):

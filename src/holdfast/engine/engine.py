@@ -22,7 +22,7 @@ from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, SyncFailed, TooBusy
 from holdfast.core.ids import make_id
 from holdfast.core.model import Actor, Failure
-from holdfast.core.program import Program
+from holdfast.core.program import Program, SensorKey
 from holdfast.core.requests import (
     CancelExecution,
     ClaimJob,
@@ -33,6 +33,7 @@ from holdfast.core.requests import (
     SendSignal,
     StartExecution,
 )
+from holdfast.core.sensors import EntityRow
 from holdfast.failpoints import failpoint
 from holdfast.store.port import Store
 from holdfast.store.records import Batch, Header, TokenRow
@@ -44,8 +45,10 @@ from .dispatch import Dispatch, Session
 from .driver import Driver
 from .exchanges import Exchanges
 from .inbox import Inbox
-from .items import Ask, Item, Publish, Purge, Put, Reply, spill
+from .items import Ask, Item, Publish, Put, Reply, spill
+from .purging import Purge
 from .rounds import Rounds
+from .sensing import PutSensor
 from .watchers import Watcher, Watchers
 from .wishes import LOST
 
@@ -180,17 +183,19 @@ class Engine:
         labels: dict[str, str] | None = None,
         actor: Actor,
         id: str = "",
+        entity: str = "",
         reply: Reply,
     ) -> None:
         """By published name, or with an inline definition (canonical bytes, and compiled)."""
         self._admit()
         digest = blake2b(definition, digest_size=16).digest() if definition else b""
         ask = Ask(id or new_execution_id(), _PLACEHOLDER, reply)
-        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor)
+        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor, entity)
         ask.definition, ask.program = definition, program
         if key:
             ask.key = key
-            ask.content = blake2b(pack((workflow, digest, input, labels or {})), digest_size=16).digest()
+            content = (workflow, digest, input, labels or {}) + ((entity,) if entity else ())
+            ask.content = blake2b(pack(content), digest_size=16).digest()
         self._put(ask)
 
     def signal(self, execution: str, name: str, value: Any, actor: Actor, reply: Reply, key: str = "") -> None:
@@ -221,6 +226,15 @@ class Engine:
         """Idempotency keys, as (tenant, key), that may be used anew."""
         self._admit()
         self._enqueue(Put(Batch(starts_gone=keys), reply))
+
+    def put_entity(self, tenant: str, entity: EntityRow, reply: Reply) -> None:
+        self._admit()
+        self._enqueue(Put(Batch(entities=[(tenant, entity)]), reply))
+
+    def put_sensor(self, key: SensorKey, value: Any, by: str, reply: Reply, *, is_gone: bool = False) -> None:
+        """Answers what is there then."""
+        self._admit()
+        self._enqueue(PutSensor(key, value, by, reply, is_gone=is_gone))
 
     def put_tokens(self, tokens: list[TokenRow], reply: Reply) -> None:
         self._admit()

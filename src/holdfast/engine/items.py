@@ -9,12 +9,17 @@ from typing import Any
 import msgspec
 
 from holdfast.core.codec import pack
-from holdfast.core.errors import InvalidRequest, PayloadTooLarge
+from holdfast.core.errors import InvalidRequest, PayloadTooLarge, StoreUnavailable
 from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, LogLine, blob_digest
 from holdfast.core.program import Program
 from holdfast.core.requests import Request
 from holdfast.store.records import Batch
 
+from .purging import Purge
+from .sensing import PutSensor
+
+#: Default wait of a verb for its commit, seconds.
+COMMIT_WAIT = 30.0
 #: Levels of lists and maps within each other that a value may have.
 DEPTH_LIMIT = 100
 #: Called once: with a value, or with the reason why not.
@@ -38,6 +43,15 @@ def future_reply() -> tuple[Future[Any], Reply]:
             future.set_result(value)
 
     return future, reply
+
+
+def committed(future: Future[Any]) -> Any:
+    """What the engine answers, after its commit."""
+    try:
+        return future.result(COMMIT_WAIT)
+    except TimeoutError:
+        text = f"no commit within {COMMIT_WAIT:g} s, and it may still happen; ask again (with the same key or id)"
+        raise StoreUnavailable(text) from None
 
 
 class ResendJob(msgspec.Struct, frozen=True):
@@ -142,16 +156,4 @@ class Publish:
         self.reply = reply
 
 
-class Purge:
-    """Forget these executions, each as it was at (version, log lines): whoever has moved since stays. Answers with the
-    ids of those that are gone."""
-
-    __slots__ = ("reply", "wanted")
-    size = 0
-
-    def __init__(self, wanted: dict[str, tuple[int, int]], reply: Reply = silent) -> None:
-        self.wanted = wanted
-        self.reply = reply
-
-
-Item = Ask | Put | Publish | Purge
+Item = Ask | Put | Publish | PutSensor | Purge

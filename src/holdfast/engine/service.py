@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -17,7 +16,6 @@ from holdfast.core.codec import event_json, unpack
 from holdfast.core.errors import (
     AmbiguousId,
     InvalidRequest,
-    StoreUnavailable,
     TimedOut,
     UnknownBlob,
     UnknownExecution,
@@ -46,10 +44,11 @@ from holdfast.store.queries import Queries
 from holdfast.store.records import Header
 
 from .engine import Engine
-from .items import Reply, future_reply
+from .items import Reply, committed, future_reply
 from .rebuild import rebuild, transitions
 from .retention import Keeping
 from .retention import keeping as default_keeping
+from .sharing import SharedVerbs, lock_rows
 from .showing import Unread, shown, view_of
 from .why import explain, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
@@ -58,11 +57,9 @@ from .wishes import Existing
 NAME_LIMIT = 200
 LABEL_LIMIT = 64
 REASON_LIMIT = 2000
-#: Default wait of a verb for its commit, seconds.
-COMMIT_WAIT = 30.0
 
 
-class Service:
+class Service(SharedVerbs):
     """`engine` is None where nobody may write: then only the reading verbs work."""
 
     def __init__(self, store: Store, engine: Engine | None = None, keeping: Keeping | None = None) -> None:
@@ -87,6 +84,7 @@ class Service:
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        entity: str = "",
     ) -> ExecutionView:
         """By published name (`name` or `name:version`) or with an inline definition."""
         future, reply = future_reply()
@@ -98,9 +96,10 @@ class Service:
             key=key,
             labels=labels,
             id=id,
+            entity=entity,
             reply=reply,
         )
-        return self.started(actor, _committed(future))
+        return self.started(actor, committed(future))
 
     def submit_start(
         self,
@@ -112,6 +111,7 @@ class Service:
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        entity: str = "",
         reply: Reply,
     ) -> None:
         if bool(workflow) == (definition is not None):
@@ -120,6 +120,7 @@ class Service:
             raise InvalidRequest("an execution id is 32 hexadecimal digits")
         _short("idempotency key", key)
         _short("workflow name", workflow)
+        _short("entity", entity)
         if labels and len(labels) > LABEL_LIMIT:
             raise InvalidRequest(f"{len(labels)} labels; {LABEL_LIMIT} are allowed")
         for label, value in (labels or {}).items():
@@ -131,7 +132,7 @@ class Service:
             program = self._compiled(data, definition)
         self.engine.start_execution(
             workflow=workflow, definition=data, program=program, input=input, key=key, labels=labels,
-            actor=actor, id=id, reply=reply,
+            actor=actor, id=id, entity=entity, reply=reply,
         )  # fmt: skip
 
     def _compiled(self, data: bytes, definition: Mapping[str, Any]) -> Program:
@@ -186,7 +187,7 @@ class Service:
         id = self.resolve(actor, id)
         future, reply = future_reply()
         self.engine.signal(id, name, value, actor, reply, key)
-        _committed(future)
+        committed(future)
         return self.show(actor, id)
 
     def cancel(self, actor: Actor, id: str, reason: str = "") -> ExecutionView:
@@ -196,7 +197,7 @@ class Service:
         id = self.resolve(actor, id)
         future, reply = future_reply()
         self.engine.cancel(id, reason, actor, reply)
-        _committed(future)
+        committed(future)
         return self.show(actor, id)
 
     def publish(self, actor: Actor, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
@@ -206,7 +207,7 @@ class Service:
         _short("workflow name", name or program.name)
         future, reply = future_reply()
         self.engine.publish(actor.tenant, name or program.name, data, actor.name, reply)
-        version, is_new = _committed(future)
+        version, is_new = committed(future)
         return msgspec.structs.replace(self.workflow(actor, name or program.name, version), is_new=is_new)
 
     # --- executions ---------------------------------------------------------------------------------
@@ -293,7 +294,9 @@ class Service:
     def _why(self, queries: Queries, id: str) -> WhyView:
         state = rebuild(queries, id)
         program = self._program(queries, state.definition)
-        view = explain(state, queries.workers(), queries.claim_counts(), program.label, self.store.now())
+        view = explain(
+            state, queries.workers(), queries.claim_counts(), program.label, self.store.now(), lock_rows(queries, state)
+        )
         if self._engine is None or not self._engine.agenda.has_stumbles:
             return view
         tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(id)]
@@ -458,15 +461,6 @@ class Service:
             engine.pending if engine else 0,
             len(engine.dispatch.sessions) if engine else 0,
         )
-
-
-def _committed(future: Future[Any]) -> Any:
-    """What the engine answers, after its commit."""
-    try:
-        return future.result(COMMIT_WAIT)
-    except TimeoutError:
-        text = f"no commit within {COMMIT_WAIT:g} s, and it may still happen; ask again (with the same key or id)"
-        raise StoreUnavailable(text) from None
 
 
 def _short(what: str, text: str) -> None:

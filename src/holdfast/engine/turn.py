@@ -18,7 +18,7 @@ from holdfast.core.codec import chain, pack, unpack_events
 from holdfast.core.decide import claim, decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
-from holdfast.core.program import HeaderKey, Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
+from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
 from holdfast.core.requests import (
     BreakLock,
     ClaimJob,
@@ -39,8 +39,9 @@ from holdfast.transport.messages import CancelNotice, Parcel
 
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
-from .items import Ask, Item, KeepLogs, Publish, Purge, ResendJob
-from .retention import is_forgettable
+from .items import Ask, Item, KeepLogs, Publish, ResendJob
+from .purging import Purge
+from .sensing import PutSensor
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
 if TYPE_CHECKING:
@@ -184,6 +185,8 @@ class Turn:
                     need = self._start(index, item, start) if start else self._ask(index, item)
                 elif isinstance(item, Publish):
                     need = self._publish(index, item)
+                elif isinstance(item, PutSensor):
+                    need = self._put_sensor(index, item)
                 elif isinstance(item, Purge):
                     need = self._purge(index, item)
                 else:
@@ -333,22 +336,18 @@ class Turn:
         self.results[index] = ((version, True), None)
         return ()
 
+    def _put_sensor(self, index: int, item: PutSensor) -> tuple[Key, ...]:
+        try:
+            self.results[index] = (item.decide(self.reads, self.rows, self.now), None)
+        except Missing as missing:
+            return missing.keys
+        return ()
+
     def _purge(self, index: int, item: Purge) -> tuple[Key, ...]:
-        asked = self._asked()
-        keys = [HeaderKey(id) for id in item.wanted if id not in asked]
-        if unread := [key for key in keys if key not in self.reads.rows]:
-            return tuple(unread)
-        taken = {id for id, _ in self.batch.purged}
-        gone: list[str] = []
-        for key in keys:
-            # Read under the lock: resumed, replayed or spoken of since it was chosen, it stays.
-            header: Header | None = self.reads.rows[key]
-            if header is None or header.id in taken or not is_forgettable(header):
-                continue
-            if (header.version, header.logs) == item.wanted[header.id]:
-                self.batch.purged.append((header.id, header.version))
-                gone.append(header.id)
-        self.results[index] = (gone, None)
+        try:
+            self.results[index] = (item.decide(self.reads.rows, self._asked(), self.batch), None)
+        except Missing as missing:
+            return missing.keys
         return ()
 
     # --- claims ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from holdfast.core import requests as r
 from holdfast.core.codec import chain, pack, unpack, unpack_events
 from holdfast.core.errors import Refused
 from holdfast.core.ids import from_key, to_key
-from holdfast.core.model import BlobRef, Effect, JobStatus, Status, blob_digest
+from holdfast.core.model import DEFAULT_ENTITY, BlobRef, Effect, JobStatus, Status, blob_digest
 from holdfast.core.rows import AgendaRow, JobRow
 from holdfast.core.snapshot import canonical, restore
 from holdfast.core.state import Job, State, apply, open_state
@@ -26,6 +26,8 @@ from holdfast.store.keeping import KEY_KEPT, lost_starts
 from holdfast.store.port import Store
 from holdfast.store.queries import Queries, storable
 from holdfast.store.records import Header, HistoryRow
+
+from .verify_shared import Fences, wrong_with_execution, wrong_with_locks
 
 #: µs a claim may outlive its worker's row, or a heartbeat its execution: an engine sweeps both away, and needs
 #: a lease and a round to notice
@@ -73,6 +75,7 @@ def verify(store: Store, progress: Callable[[int], None] | None = None) -> Repor
         with queries.consistent():
             report.findings += _orphans(queries)
             report.findings += _left_beats(queries)
+            report.findings += [Finding(*wrong) for wrong in wrong_with_locks(queries)]
             report.findings += _left_starts(queries)
     return report
 
@@ -120,6 +123,7 @@ class _Check:
         self.findings: list[Finding] = []
         #: attempts that may have had an effect, by job that may not run twice
         self.starts: dict[int, int] = {}
+        self.fences = Fences()
         #: blobs that the history refers to
         self.blobs: dict[bytes, BlobRef] = {}
         #: nothing was found that makes the fold of the history meaningless
@@ -233,6 +237,7 @@ class _Check:
         before: e.Event | None = None
         for event in events:
             self._count(state, event)
+            self.fences.see(event)
             self._in_time(state, event, before, row)
             apply(state, event)
             before = event
@@ -282,6 +287,8 @@ class _Check:
             ("jobs done", header.jobs_done, state.jobs_done),
             ("jobs total", header.jobs_total, state.jobs_total),
             ("tenant", header.tenant, storable(state.tenant)),
+            # Executions from before there were entities have none in their rows.
+            ("entity", header.entity or DEFAULT_ENTITY, storable(state.entity)),
             ("retention", header.retention, storable(state.retention)),
             ("retention hash", header.retention_hash, storable(state.retention_hash)),
         )
@@ -312,6 +319,8 @@ class _Check:
         except msgspec.DecodeError as error:
             self.bad("I-18", f"the agenda cannot be read: {error}")
             return
+        for invariant, text in wrong_with_execution(self.queries, state, self.fences, items):
+            self.bad(invariant, text)
         self._agenda(state, items)
 
     def _place(self, state: State, job: Job, row: JobRow | None) -> None:

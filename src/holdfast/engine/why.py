@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from holdfast.core.ids import short
+from holdfast.core.locks import Hold, LockRow
 from holdfast.core.model import JobStatus, Status, Wait
 from holdfast.core.state import Job, State
 from holdfast.core.views import Reason, WhyView, seconds
@@ -49,8 +51,14 @@ def queue_reason(queue: str, block: str, workers: list[WorkerRow], busy: dict[st
 
 
 def explain(
-    state: State, workers: list[WorkerRow], busy: dict[str, int], label: Callable[[int], str], now: int
+    state: State,
+    workers: list[WorkerRow],
+    busy: dict[str, int],
+    label: Callable[[int], str],
+    now: int,
+    locks: Mapping[tuple[str, str], LockRow] = MappingProxyType({}),
 ) -> WhyView:
+    """`locks` has those that it waits for."""
     name = short(state.id)
     reasons: list[Reason] = []
     if state.status.is_ended:
@@ -64,6 +72,9 @@ def explain(
         if lane.wait is Wait.SIGNAL:
             command = f"holdfast signal {name} {lane.signal}"
             reasons.append(Reason("signal", f"waits for the signal `{lane.signal}`", command=command))
+    reasons += [_lock(state, hold, locks) for hold in state.locks.values() if not hold.fence]
+    awaited = {sensor for sensors in state.awaits.values() for sensor in sensors}
+    reasons += [_sensor(*sensor) for sensor in sorted(awaited)]
     if state.status is Status.CANCELLING:
         reasons.insert(0, Reason("cancelling", "was asked to stop; waits for the jobs that are still running"))
     if state.status is Status.ERROR and state.failure:
@@ -109,6 +120,28 @@ def _job(
             reason = queue_reason(spec.queue, spec.block, workers, busy, now)
             waited = seconds(max(0, now - job.scheduled_at))
             return Reason("queue", f"{what} has waited {waited} in queue `{spec.queue}`: {reason}", step)
+
+
+def _lock(state: State, hold: Hold, locks: Mapping[tuple[str, str], LockRow]) -> Reason:
+    what = f"waits for lock {hold.name} on {hold.entity}"
+    row = locks.get((hold.entity, hold.name), LockRow())
+    if row.holder is None or row.holder.seq == hold.seq:
+        return Reason("lock", f"{what}: it is its turn")
+    holder = row.holder
+    who = "another lane of this execution" if holder.execution == state.id else f"execution {short(holder.execution)}"
+    ahead = sum(claim.seq < hold.seq for claim in row.waiters)
+    count = f"{len(row.waiters)}" if row.is_whole else f"more than {len(row.waiters)}"
+    is_beyond = not row.is_whole and all(claim.seq != hold.seq for claim in row.waiters)
+    place = "behind them" if is_beyond else f"position {ahead + 1} of {count}"
+    text = f"{what}: held by {who} since {clock(holder.since)}, {place}"
+    return Reason("lock", text, command=f"holdfast why {short(holder.execution)}")
+
+
+def _sensor(entity: str, kind: str, name: str) -> Reason:
+    command = f"holdfast entity sensor set {entity} {name} VALUE"
+    if kind == "config":
+        command = f"holdfast entity config set {entity} {name} VALUE"
+    return Reason("sensor", f"waits for {kind} {name} on {entity} to change", command=command)
 
 
 def _verdict(state: State, label: Callable[[int], str]) -> str:

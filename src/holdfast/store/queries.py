@@ -6,7 +6,7 @@ by key, so that no reader stays open for long. Every order is total, so both sto
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, assert_never
@@ -32,7 +32,7 @@ from holdfast.core.program import (
 from holdfast.core.rows import AgendaRow, JobRow, LogRow
 
 from .records import EngineRow, Header, HistoryRow, PublishedRow, StartRow, TokenRow, WorkerRow
-from .sharing import entity_row, lock_row, watched
+from .sharing import SharingQueries, entity_row, lock_row, watched
 
 HEADER = (
     "id, tenant, workflow, workflow_version, definition, status, version, digest, snapshot, logs, run,"
@@ -60,7 +60,7 @@ def bindable(params: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(storable(value) if isinstance(value, str) else value for value in params)
 
 
-class Queries(ABC):
+class Queries(SharingQueries):
     @abstractmethod
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, fetch everything."""
