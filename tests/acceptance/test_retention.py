@@ -76,7 +76,7 @@ def test_what_runs_and_what_is_unsafe_is_refused(open_holdfast: Open) -> None:
     assert unsafe.status == "FAILED_UNSAFE"
     with pytest.raises(UnsafeUnseen) as caught:
         forgetting.purge(service, actor, unsafe.id)
-    assert (caught.value.code, caught.value.status) == ("HF0311", 409)
+    assert (caught.value.code, caught.value.status) == ("HF0331", 409)
     quick = holdfast.run(QUICK)
     until(lambda: not [v for v in service.executions(actor) if v.id == quick.id])
     assert {view.id for view in service.executions(actor)} == {running.id, unsafe.id}
