@@ -1,0 +1,45 @@
+"""A program that takes locks before its first step, whatever its steps are: contention without a language for it.
+
+The locks are given back by what ends the execution, and by nothing else: that is what is to be tested.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core import program as p
+from holdfast.core.locks import ask
+from holdfast.core.model import DEFAULT_ENTITY, Failure
+from holdfast.core.state import State
+
+
+class Locked:
+    """`names`: the locks, taken one after the other."""
+
+    def __init__(self, inner: p.Program, names: tuple[str, ...]) -> None:
+        self._inner = inner
+        self._names = names
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def advance(self, state: State, cause: p.Cause, now: int, reads: p.Reads) -> list[p.Command]:
+        match cause:
+            case p.Begun():
+                return self._from(0, state, now, reads)
+            case p.LockGranted(name=name):
+                return self._from(self._names.index(name) + 1, state, now, reads)
+            case p.LockBroken():
+                return [p.Fail(Failure("deadlock", cause.why))]
+        if any(not hold.fence for hold in state.locks.values()):
+            return []  # a signal, before it has begun
+        return self._inner.advance(state, cause, now, reads)
+
+    def _from(self, at: int, state: State, now: int, reads: p.Reads) -> list[p.Command]:
+        commands: list[p.Command] = []
+        for name in self._names[at:]:
+            seq, fence = ask(reads.lock(p.LockKey(state.tenant, DEFAULT_ENTITY, name)), state.id, 1)
+            commands.append(p.TakeLock(1, DEFAULT_ENTITY, name, seq, fence, (1,)))
+            if not fence:
+                return commands
+        return commands + self._inner.advance(state, p.Begun(), now, reads)
