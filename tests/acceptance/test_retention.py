@@ -160,3 +160,24 @@ def test_killed_while_purging_everything_is_in_the_store_or_in_the_archive(tmp_p
     assert known | before <= after | archived(), "nothing is in neither"
     assert safe <= archived(), "what was archived stays so"
     assert not after & (archived() - twice), "nothing is archived and kept, but for what a kill came between"
+
+
+def test_two_engines_that_purge_the_same_agree_and_verify_is_clean_meanwhile(pg_dsn: str, tmp_path: Path) -> None:
+    options = {"folder": tmp_path, "keeping": keeping("3", tmp_path / "archive"), "purge_pause": 0.02, "processes": 1}
+    with Embedded(pg_dsn, **options) as first, Embedded(pg_dsn, **options) as second:  # type: ignore[arg-type]
+        both = (first, second)
+        started = [both[n % 2].service.start(first.actor, definition=QUICK).id for n in range(150)]
+        running = first.service.start(first.actor, definition={"name": "quick", "steps": ["wait-signal go"]}).id
+        for _ in range(5):
+            assert verify(first.store).findings == []
+        for holdfast in both:
+            # What one of them has ended while the other was looking is found by a full look.
+            holdfast.purger._next_scan = 0
+        until(lambda: len(first.service.executions(first.actor, limit=500)) == 4, 60)
+        counts = [holdfast.engine.committer.counters.executions_purged for holdfast in both]
+        assert sum(counts) == 147, "each is purged by one of them"
+        second.service.signal(second.actor, running, "go")
+        assert second.service.wait(second.actor, running, 20).status == "COMPLETED"
+        assert verify(second.store).findings == []
+    left = set(started) - {head.id for head, _ in archive.heads(tmp_path / "archive")}
+    assert len(left) <= 3

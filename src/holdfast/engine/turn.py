@@ -126,7 +126,8 @@ class Turn:
             self.claims = [claim for claim in self.claims if not claim.is_withdrawn]
 
     def _known(self) -> dict[str, int]:
-        known = {}
+        known: dict[str, int] = {}
+        purges: list[Purge] = []
         for item in self.items:
             if isinstance(item, Ask) and item.execution not in known:
                 cached = self.committer.cache.get(item.execution)
@@ -136,12 +137,14 @@ class Turn:
                 elif type(item.request) is not StartExecution or item.tries:
                     # A new id is made of chance: it is taken to be new, and the store says if it is not.
                     known[item.execution] = 0
-        for item in self.items:
-            if isinstance(item, Purge):
-                # Locked with the others, in one order. What anybody asks something of in this turn is not purged.
-                asked = self._asked()
-                known |= {id: version for id, (version, _) in item.wanted.items() if id not in asked}
-                self.purging |= item.wanted.keys() - asked
+            elif isinstance(item, Purge):
+                purges.append(item)
+        if purges:
+            # Locked with the others, in one order. What anybody asks something of in this turn is not purged.
+            asked = self._asked()
+            for purge in purges:
+                known |= {id: version for id, (version, _) in purge.wanted.items() if id not in asked}
+                self.purging |= purge.wanted.keys() - asked
         return known
 
     def _asked(self) -> set[str]:
