@@ -298,6 +298,16 @@ def test_nothing_is_purged_that_could_not_be_archived(store: Store, engine: Engi
     assert left(store) == {1}
 
 
+def test_one_that_cannot_be_archived_keeps_nobody_else(store: Store, engine: Engine, tmp_path: Path) -> None:
+    # Those that `fill` makes have bytes in their histories that nobody can read.
+    fill(engine, [ended(1, 1), ended(2, 2)])
+    write(engine, Batch(headers=[ended(3, 3)]))
+    purger = Purger(store, engine, keeping("0", tmp_path / "archive"))
+    assert purger.round(NOW) == 1
+    assert left(store) == {1, 2}
+    assert [head.id for head, _ in archive.heads(tmp_path / "archive")] == [an_id(3)]
+
+
 def test_drafts_of_the_dead_are_tidied_up(tmp_path: Path) -> None:
     import os
 

@@ -113,7 +113,14 @@ def _archived(store: Store, keeping: Keeping, ids: Sequence[str], now: int) -> d
                     header = queries.headers_of([id]).get(id)
                     if header is None or not is_forgettable(header):
                         continue
-                    line = archive.line_of(queries, header, now)
+                    try:
+                        line = archive.line_of(queries, header, now)
+                    except Refused:
+                        raise
+                    except Exception:
+                        # Its neighbours must not have to stay because of it.
+                        log.exception("execution %s cannot be archived, and is kept; try `holdfast verify`", id)
+                        continue
                 seen[id] = (header.version, header.logs)
                 yield line
 
