@@ -257,7 +257,7 @@ def test_what_ends_later_is_heard_of(store: Store, engine: Engine) -> None:
     assert purger.round(NOW) == 0
     fill(engine, [ended(1, 1), ended(2, 2)])
     assert purger.round(NOW) == 0, "nobody has said anything"
-    purger._heard.append(ended(2, 2))
+    purger.hear([ended(2, 2)])
     assert purger.round(NOW) == 1
     fill(engine, [ended(3, 3)])
     assert purger.round(NOW + 3600 * 1_000_000) == 1, "the next full look finds what nobody has told"
@@ -286,6 +286,20 @@ def test_keys_of_starts_are_kept_for_a_day(store: Store, engine: Engine) -> None
     future.result(30)
     with store.reading() as q:
         assert [q.start("default", key) is not None for key, _, _ in starts] == [False, True, True]
+
+
+def test_what_is_heard_takes_no_more_memory_than_there_are_groups(
+    store: Store, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purger_ = Purger(store, engine, keeping("0"))
+    purger_.hear([ended(n, n) for n in range(1000)])
+    assert len(purger_._heard) == 1
+    monkeypatch.setattr(purger, "REMEMBERED", 2)
+    fill(engine, [ended(n, n, workflow=f"w{n}") for n in range(5)])
+    assert purger_.round(NOW) == 5
+    fill(engine, [ended(n, n, workflow=f"w{n}") for n in range(5)])
+    purger_.hear([ended(n, n, workflow=f"w{n}") for n in range(5)])
+    assert purge_all(purger_, NOW) == 5, "what is not remembered is found by a full look"
 
 
 # --- the archive ----------------------------------------------------------------------------------------
