@@ -54,5 +54,8 @@ def test_locks_are_listed_and_taken_away(project: Path) -> None:
         assert f"waits for lock apt on default: held by execution {first[:8]}" in why
         taken = holdfast("locks", "release", "apt", *reach, cwd=project)
         assert (taken.code, f"held by {second[:8]}, fence 2" in taken.err) == (0, True)
+        home.take_lock("web", "apt")
+        on_web = holdfast("locks", "--entity", "web", *reach, "release", "apt", cwd=project)
+        assert (on_web.code, "lock apt of web" in on_web.err, "free, fence 2" in on_web.err) == (0, True, True)
         nobody = holdfast("locks", "release", "yum", *reach, cwd=project)
         assert (nobody.code, "HF0222" in nobody.err) == (2, True)

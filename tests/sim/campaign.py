@@ -30,7 +30,7 @@ RARE = (
     "decided again after a conflict",
     "heartbeat with details",
     "late result refused",
-    "lock granted, not noticed",
+    "lock passed on",
     "lock waited for",
     "locks tied in a circle",
     "long value",

@@ -213,6 +213,8 @@ def work_is_where_the_history_says(world: World, shadow: Shadow, header: Header,
 def locks_are_held_as_the_history_says(world: World, shadow: Shadow, header: Header, batch: Batch) -> None:
     """Both ways, and at most one holder, and nobody overtaken."""
     state, tables = shadow.state, world.tables
+    if batch.grants:
+        world.reach("lock passed on")
     if not tables.claims and not state.locks:
         return
     rows = {place[1:]: row for place, row in tables.claims.items() if row.claim.execution == header.id}
@@ -225,7 +227,6 @@ def locks_are_held_as_the_history_says(world: World, shadow: Shadow, header: Hea
         elif hold.fence and row.fence != hold.fence:
             shadow.broken("I-21", f"it holds lock {hold.name} under fence {hold.fence}, the row says {row.fence}")
         elif row.fence and not hold.fence:
-            world.reach("lock granted, not noticed")
             item = f"lock/{hold.entity}/{hold.name}/{hold.lane}"
             if item not in tables.agenda.get(header.id, _NONE):
                 shadow.broken("I-18", f"lock {hold.name} is its own, but nothing tells it")

@@ -12,6 +12,11 @@ from holdfast.core.locks import ask
 from holdfast.core.model import DEFAULT_ENTITY, Failure
 from holdfast.core.state import State
 
+from .base import MS
+
+#: between two locks, so that others come between them
+PAUSE = 300 * MS
+
 
 class Locked:
     """`names`: the locks, taken one after the other."""
@@ -24,22 +29,27 @@ class Locked:
         return getattr(self._inner, name)
 
     def advance(self, state: State, cause: p.Cause, now: int, reads: p.Reads) -> list[p.Command]:
+        held = sum(hold.fence > 0 for hold in state.locks.values())
         match cause:
             case p.Begun():
-                return self._from(0, state, now, reads)
+                return self._take(0, state, now, reads)
             case p.LockGranted(name=name):
-                return self._from(self._names.index(name) + 1, state, now, reads)
+                return self._holding(self._names.index(name), state, now, reads)
             case p.LockBroken():
                 return [p.Fail(Failure("deadlock", cause.why))]
-        if any(not hold.fence for hold in state.locks.values()):
+            case p.TimerEnded() if held < len(self._names):
+                return self._take(held, state, now, reads)
+        if held < len(self._names):
             return []  # a signal, before it has begun
         return self._inner.advance(state, cause, now, reads)
 
-    def _from(self, at: int, state: State, now: int, reads: p.Reads) -> list[p.Command]:
-        commands: list[p.Command] = []
-        for name in self._names[at:]:
-            seq, fence = ask(reads.lock(p.LockKey(state.tenant, DEFAULT_ENTITY, name)), state.id, 1)
-            commands.append(p.TakeLock(1, DEFAULT_ENTITY, name, seq, fence, (1,)))
-            if not fence:
-                return commands
-        return commands + self._inner.advance(state, p.Begun(), now, reads)
+    def _take(self, at: int, state: State, now: int, reads: p.Reads) -> list[p.Command]:
+        name = self._names[at]
+        seq, fence = ask(reads.lock(p.LockKey(state.tenant, DEFAULT_ENTITY, name)), state.id, 1)
+        taken: list[p.Command] = [p.TakeLock(1, DEFAULT_ENTITY, name, seq, fence, (1,))]
+        return taken + self._holding(at, state, now, reads) if fence else taken
+
+    def _holding(self, at: int, state: State, now: int, reads: p.Reads) -> list[p.Command]:
+        if at + 1 < len(self._names):
+            return [p.SetTimer(1, now + PAUSE)]
+        return self._inner.advance(state, p.Begun(), now, reads)

@@ -127,18 +127,18 @@ def polls(block: str) -> list[Any]:
 
 @model(blocks=("plain", "again"), locks=("first",))
 def locked(block: str) -> list[Any]:
-    return [block, "sleep 200ms", block, "return ${1}"]
+    return [*[block] * 3, "sleep 200ms", *[block] * 5, "return ${1}"]
 
 
-@model(blocks=("again",), locks=("first", "second"))
+@model(blocks=("pure", "again"), locks=("first", "second"))
 def forth(block: str) -> list[Any]:
-    return [block, "sleep 100ms", block, "return ${1}"]
+    return [*[block] * 4, "sleep 100ms", *[block] * 4, "return ${1}"]
 
 
-@model(blocks=("again",), locks=("second", "first"))
+@model(blocks=("pure", "again"), locks=("second", "first"))
 def back(block: str) -> list[Any]:
     """Against `forth`, which waits for it as it waits for that."""
-    return [block, "sleep 100ms", block, "return ${1}"]
+    return [*[block] * 4, "sleep 100ms", *[block] * 4, "return ${1}"]
 
 
 class Done(NamedTuple):

@@ -245,9 +245,10 @@ class Turn:
         cached = self.states.get(id)
         if cached is None:
             cached = self._open(id)
-        if isinstance(request, _WAKING) and not cached.state.version:
+        is_waking = type(request) in _WAKING
+        if is_waking and not cached.state.version:
             # Nobody is there to be woken, nor ever will be.
-            self.rows.agenda[id, item_of(request)] = None
+            self._off_the_agenda(id, request)
             return ()
         if item.blobs:
             for digest, data in item.blobs.items():
@@ -266,9 +267,9 @@ class Turn:
         decided = decide(cached.state, request, self.now, self.reads)
         if isinstance(decided, Need):
             return decided.keys
-        if isinstance(request, _WAKING):
+        if is_waking:
             # Before what follows from it, which may be another one of the same name.
-            self.rows.agenda[id, item_of(request)] = None
+            self._off_the_agenda(id, request)
         if decided:
             self._apply(id, cached, decided)
             if type(decided[-1]) is e.ResultRefused:
@@ -284,6 +285,10 @@ class Turn:
         if isinstance(request, _OUTCOMES) and request.logs:
             self._keep_logs(id, cached, request.logs)
         return ()
+
+    def _off_the_agenda(self, id: str, request: Any) -> None:
+        """A wake-up has arrived, whatever came of it."""
+        self.rows.agenda[id, item_of(request)] = None
 
     def _check_token(self, item: Ask, state: State) -> None:
         request = item.request
@@ -569,7 +574,7 @@ class Turn:
 
 _COMPLETED = Status.COMPLETED
 _OUTCOMES = (CompleteJob, FailJob)
-_WAKING = (WakeLock, WakeSensor, BreakLock, LoseLock)
+_WAKING = frozenset({WakeLock, WakeSensor, BreakLock, LoseLock})
 _SUMMARISED = frozenset(
     {
         e.ExecutionStarted,
