@@ -151,7 +151,7 @@ def test_killed_while_purging_everything_is_in_the_store_or_in_the_archive(tmp_p
     assert live("first", 40, **{failpoints.VARIABLE: f"{spec}:kill"}) == -9, "it was to be killed"
     before, safe = stored(), archived()
     known = set((tmp_path / "first.ids").read_text().split())
-    assert len(known) > 3
+    assert known, "something was acknowledged before the kill"
     assert known <= before | safe, "whatever was acknowledged"
     twice = before & safe
     assert live("second", 5) == 0
