@@ -410,9 +410,8 @@ class Service(SharedVerbs):
 
     def unknown(self, id: str) -> str:
         """What is said of an execution that is not there."""
-        if self.keeping.archive is not None:
-            return f"no execution {id}; if it was purged, `holdfast archive show {id}` shows it"
-        return f"no execution {id}; it may have been purged (`holdfast retention`); `holdfast ps` lists what is kept"
+        how = f"holdfast archive show {id}" if self.keeping.archive is not None else "holdfast retention"
+        return f"no execution {id}; `holdfast ps` lists them (it may have been purged: `{how}`)"
 
     def _header(self, queries: Queries, actor: Actor, id: str) -> Header:
         header = queries.header(actor.tenant, id) if is_id(id) else None
