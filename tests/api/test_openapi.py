@@ -71,7 +71,7 @@ def calls(route: Route, sample: Sample) -> list[tuple[str, Any]]:
         return [(path.format(id=sample.token), None)]
     ids = [sample.ended, sample.failed, sample.running]
     if route.method != "GET":
-        ids = [sample.ended if route.method == "DELETE" else sample.running]
+        ids = [sample.ended if route.name == "executions_purge" else sample.running]
     elif "/stream" in path:
         ids = ids[:2]
     addresses = [path.format(id=id) for id in ids] if "{id}" in path else [path]

@@ -353,23 +353,33 @@ def test_cancel_stops_an_execution(home: House) -> None:
     assert home.ask("POST", f"{X}/{id}/cancel", body).status == 200, "said again, it is the same answer"
 
 
-def test_delete_purges_what_has_ended_and_nothing_else(home: House) -> None:
+def test_cancel_and_delete_stop_an_execution(home: House) -> None:
+    for method, path in (("POST", "/cancel"), ("DELETE", "?reason=enough")):
+        id = home.start(LONG)
+        body = {"mode": "cancel", "reason": "enough"} if method == "POST" else None
+        got = home.ask(method, f"{X}/{id[:12]}{path}", body)
+        assert got.status == 200
+        assert home.client.wait(id, 20).status == "CANCELLED"
+        assert home.ask(method, f"{X}/{id}{path}", body).status in (200, 409)
+
+
+def test_purge_forgets_what_has_ended_and_nothing_else(home: House) -> None:
     running = home.start(LONG)
-    got = home.ask("DELETE", f"{X}/{running}")
+    got = home.ask("POST", f"{X}/{running}/purge")
     assert (got.status, got.code) == (409, "HF0301")
     home.ask("POST", f"{X}/{running}/cancel", {})
     assert home.client.wait(running, 20).status == "CANCELLED"
     unsafe = home.start({"name": "unsafe", "steps": [{"block": "shell", "input": {"command": "true"}}, "fail no"]})
     assert home.client.wait(unsafe, 20).status == "FAILED_UNSAFE"
-    got = home.ask("DELETE", f"{X}/{unsafe}")
+    got = home.ask("POST", f"{X}/{unsafe}/purge")
     assert (got.status, got.code) == (409, "HF0331")
     assert home.client.show(unsafe).is_ended
     id = home.start({"name": "quick", "steps": ["log hello"]})
     view = home.client.wait(id, 20)
-    got = home.ask("DELETE", f"{X}/{id[:14]}")
+    got = home.ask("POST", f"{X}/{id[:14]}/purge")
     assert (got.status, got.json["id"], got.json["status"]) == (200, id, view.status)
-    for method in ("GET", "DELETE"):
-        got = home.ask(method, f"{X}/{id}")
+    for method, path in (("GET", ""), ("POST", "/purge")):
+        got = home.ask(method, f"{X}/{id}{path}")
         assert (got.status, got.code) == (404, "HF0203")
         assert "purged" in got.json["error"]["message"]
 

@@ -161,6 +161,10 @@ class LocksQuery(_Strict):
     entity: MaybeName = ""
 
 
+class ReasonQuery(_Strict):
+    reason: Text = ""
+
+
 # --- answers ---------------------------------------------------------------------------------------
 class ExecutionPage(msgspec.Struct):
     items: list[ExecutionView]
