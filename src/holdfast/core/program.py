@@ -448,6 +448,10 @@ class Program(Protocol):
         """Scope, body and position of a step."""
         ...
 
+    def step_at(self, scope: int, body: int, position: int) -> int | None:
+        """The step at a place; nothing at the end of a body."""
+        ...
+
     @property
     def is_replayable(self) -> bool:
         """Whether people may replay it without force."""

@@ -110,6 +110,10 @@ class YamlProgram:
     def place(self, step: int) -> tuple[int, int, int] | None:
         return self.workflow.places.get(step)
 
+    def step_at(self, scope: int, body: int, position: int) -> int | None:
+        steps = self.workflow.bodies.get((scope, body), ())
+        return steps[position].index if position < len(steps) else None
+
     def may_resume(self, state: State) -> str:
         return again.why_not(self.workflow, state)
 
