@@ -122,7 +122,7 @@ def test_locks_that_others_have_now_are_named() -> None:
         ("default", "L", "e2"),
         ("default", "M", ""),
     }
-    assert not [event for event in world.events(e.ExecutionResumed)]
+    assert not list(world.events(e.ExecutionResumed))
 
 
 def test_one_that_has_not_ended_is_refused() -> None:

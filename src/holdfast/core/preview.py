@@ -230,7 +230,8 @@ class _Plan:
                 continue
             lane, step, at = trace.jobs[id]
             is_again = last.get((lane, step)) == id or any(
-                trace.is_within(lane, outer) and (at > trace.since(outer, to) or (at - 1 in trace.undone and step in again))
+                trace.is_within(lane, outer)
+                and (at > trace.since(outer, to) or (at - 1 in trace.undone and step in again))
                 for outer, to in back.items()
             )
             if is_again:

@@ -74,6 +74,21 @@ class RefusalView(msgspec.Struct, frozen=True):
     message: str
 
 
+class StandingView(msgspec.Struct, frozen=True):
+    """Where an execution is, and from where it can go on."""
+
+    id: str
+    status: str
+    run: int
+    #: lanes that are at work, wait or have failed; not those that only wait for others
+    lanes: list[StandView]
+    waypoints: list[WaypointView]
+    #: of one that has ended: why it could not be resumed without force; nothing if it could
+    refusal: RefusalView | None = None
+    #: there are more lanes or waypoints than these
+    is_more: bool = False
+
+
 class PlanStep(msgspec.Struct, frozen=True):
     step: str
     #: how often it was passed
@@ -165,9 +180,6 @@ class ExecutionView(msgspec.Struct, frozen=True):
     waiting: list[str] = []
     #: what it works upon
     entity: str = DEFAULT_ENTITY
-    #: where its lanes are, from where it can be replayed, and the commands for that; only in answers about one
-    standing: list[StandView] = []
-    waypoints: list[WaypointView] = []
     #: what would be done; only in answers to a dry run
     plan: PlanView | None = None
 
@@ -282,6 +294,19 @@ class WhyView(msgspec.Struct, frozen=True):
     status: str
     summary: str
     reasons: list[Reason]
+
+
+class ApprovalView(msgspec.Struct, frozen=True):
+    """An `approve` step that waits for somebody's word."""
+
+    execution: str
+    workflow: str
+    #: its id, or its number
+    step: str
+    #: what it asks
+    message: str
+    #: since when nothing has happened there, at the most
+    since: int
 
 
 class ClaimView(msgspec.Struct, frozen=True):
