@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from holdfast.core.model import DEFAULT_ENTITY, Status
-from holdfast.core.views import ExecutionView, JobView
+from holdfast.core.views import ExecutionView, JobView, StandingView
 
 from .connect import reach_options, reading
 from .local import statuses_of
@@ -103,10 +103,12 @@ def _list(views: list[ExecutionView], *, is_wide: bool) -> str:
 def _remark(view: ExecutionView) -> str:
     if view.error is not None:
         place = f"{view.error.step}: " if view.error.step else ""
-        return brief(place + view.error.message, 70)
-    if view.is_safe is False:
-        return "unsafe"
-    return ""
+        return f"{_run(view)}{brief(place + view.error.message, 70)}"
+    return f"{_run(view)}{'unsafe' if view.is_safe is False else ''}".rstrip()
+
+
+def _run(view: ExecutionView) -> str:
+    return f"run {view.run}  " if view.run > 1 else ""
 
 
 @click.command("show", short_help="Everything about one execution.")
@@ -123,6 +125,7 @@ def show_command(id: str, full: bool, output: str, server: str, token: str, stor
             click.echo(dumps(msgspec.to_builtins(view)))
             return
         definition = verbs.definition(view.id)
+        standing = verbs.standing(view.id)
         events: list[dict[str, Any]] = []
         while page := verbs.events(view.id, events[-1]["seq"] if events else 0):
             events += page
@@ -134,6 +137,8 @@ def show_command(id: str, full: bool, output: str, server: str, token: str, stor
         click.echo(f"\n{bold('Error')}\n{_error(view, full)}")
     if view.output is not None:
         click.echo(f"\n{bold('Output')}\n{_output(view.output, full)}")
+    if where := _standing(standing):
+        click.echo(f"\n{bold('Stands')}\n{where}")
     if view.waiting:
         click.echo(f"\n{bold('Waiting')}\n" + "\n".join(f"  {text}" for text in view.waiting))
     click.echo(f"\n{bold('Events')}")
@@ -161,6 +166,29 @@ def _head(view: ExecutionView) -> str:
     if view.run > 1:
         rows.append(("Run", str(view.run)))
     return pairs(rows)
+
+
+def _standing(standing: StandingView) -> str:
+    """Where it is, from where it can be replayed, and how to go on with what has ended."""
+    id, rows = standing.id[:8], []
+    for lane in standing.lanes[:RECENT]:
+        name = "at" if len(standing.lanes) == 1 else f"lane {lane.lane}"
+        state = {"stopped": "failed" if lane.error else "stopped", "nothing": ""}.get(lane.wait, f"waits: {lane.wait}")
+        rows.append((name, f"{lane.step or 'its end'}  {dim(state)}".rstrip()))
+    if len(standing.lanes) > RECENT:
+        rows.append(("lanes", f"… and {len(standing.lanes) - RECENT} more"))
+    if standing.waypoints:
+        marks = [mark.start if mark.start in (mark.step, "start") else f"{mark.start} ({mark.step})"
+                 for mark in standing.waypoints]  # fmt: skip
+        rows.append(("waypoints", brief(", ".join(marks), 100)))
+    if Status[standing.status].is_ended:
+        if standing.refusal is None:
+            rows.append(("resume", bold(f"holdfast resume {id}")))
+        elif not standing.status.startswith("COMPLETED"):
+            rows.append(("resume", f"not without --force: {standing.refusal.message}"))
+        if standing.waypoints:
+            rows.append(("replay", bold(f"holdfast replay {id} --from {standing.waypoints[-1].start}")))
+    return pairs(rows, "  ")
 
 
 def _safety(view: ExecutionView) -> str:
