@@ -12,16 +12,15 @@ from holdfast.core.model import DEFAULT_ENTITY, Status
 from holdfast.core.views import ExecutionView, JobView, StandingView
 
 from .connect import reach_options, reading
+from .facts import event_table, with_runs
 from .local import statuses_of
 from .options import complete_statuses, complete_workflows, id_argument, output_option
 from .progress import Progress
 from .refusals import dumps
 from .screens import still_tree
 from .settings import Settings
-from .text import ago, bold, brief, clock, columns, dim, moment, pairs, say, status, style, table, took, value_lines
+from .text import ago, bold, brief, columns, dim, moment, pairs, say, status, style, table, took, value_lines
 
-#: fields that say nothing
-_QUIET = (("effect", "NONE"), ("visit", 1))
 #: events that `show` ends with
 RECENT = 12
 
@@ -141,6 +140,7 @@ def show_command(id: str, full: bool, output: str, server: str, token: str, stor
         click.echo(f"\n{bold('Stands')}\n{where}")
     if view.waiting:
         click.echo(f"\n{bold('Waiting')}\n" + "\n".join(f"  {text}" for text in view.waiting))
+    with_runs(events)
     click.echo(f"\n{bold('Events')}")
     if len(events) > RECENT:
         click.echo(dim(f"  … {len(events) - RECENT} before (holdfast events {view.id[:8]})"))
@@ -232,37 +232,6 @@ def _progress(id: str, definition: Any, events: list[dict[str, Any]]) -> Progres
     for event in events:
         progress.apply(event)
     return progress
-
-
-def event_table(events: list[dict[str, Any]], indent: str = "") -> str:
-    rows = [
-        [dim(str(event["seq"])), dim(clock(event["at"])), event["type"], dim(event_text(event))] for event in events
-    ]
-    return table((), rows, right=(0,), indent=indent)
-
-
-def event_text(event: dict[str, Any]) -> str:
-    """The fields of an event on one line."""
-    hidden = ("seq", "at", "type", "ops", "specs", "definition", "format", "tenant", "logs", "lane", "spec")
-    parts = []
-    for name, value in event.items():
-        if name in hidden or value in (None, "", {}, [], False) or (name, value) in _QUIET:
-            continue
-        if name == "failure":
-            parts.append(brief(value.get("message", ""), 70))
-        elif name == "statuses":
-            parts.append(" → ".join(value))
-        elif name == "actor":
-            parts.append(f"by {value.get('name', '')}")
-        elif name == "due":
-            parts.append(f"due {clock(value)}")
-        else:
-            parts.append(f"{name} {brief(value, 50)}")
-    if event["type"] == "LaneAdvanced":
-        parts = [f"lane {event['lane']}", *(f'says "{brief(line["message"], 60)}"' for line in event["logs"])]
-    if event["type"] == "BlocksPinned":
-        parts = [f"{spec['block']} {spec['version']}" for spec in event["specs"]]
-    return brief("  ".join(parts), 110)
 
 
 @click.command("why", short_help="Why is it where it is, and what would move it?")
