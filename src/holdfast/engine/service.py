@@ -60,7 +60,7 @@ from .retention import keeping as default_keeping
 from .reviving import RevivingVerbs, waits_of
 from .sharing import lock_rows
 from .showing import Unread, shown, view_of
-from .why import explain, queue_reason, with_stumbles, worker_state
+from .why import Waiting, explain, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -318,7 +318,7 @@ class Service(RevivingVerbs):
             state = rebuild(queries, id)
             return self._why(queries, state, waits_of(queries, state))
 
-    def _why(self, queries: Queries, state: State, waits: Mapping[int, tuple[int, str]]) -> WhyView:
+    def _why(self, queries: Queries, state: State, waits: Mapping[int, Waiting]) -> WhyView:
         """`waits` is of `waits_of`."""
         program = self._program(queries, state.definition)
         workers, busy, locks = queries.workers(), queries.claim_counts(), lock_rows(queries, state)
