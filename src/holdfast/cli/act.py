@@ -48,7 +48,7 @@ def signal_command(
     settings = Settings({"server": server, "token": token, "store": store})
     with writing(settings) as verbs:
         view = verbs.signal(id, name, payload, key)
-        is_live = _goes_on(verbs)
+        is_live = goes_on(verbs)
     if output == "json":
         emit(view, output)
         return
@@ -57,7 +57,7 @@ def signal_command(
         say(dim("it goes on when an engine runs here: holdfast up"))
 
 
-def _goes_on(verbs: Any) -> bool:
+def goes_on(verbs: Any) -> bool:
     """Whether an engine remains after us: one that we started for the occasion leaves with us."""
     from .local import LocalVerbs
 
@@ -124,7 +124,7 @@ def cancel_command(
         return
     with writing(settings) as verbs:
         view = verbs.cancel(view.id, reason)
-        is_live = _goes_on(verbs)
+        is_live = goes_on(verbs)
     if is_data:
         emit(view, output)
         return

@@ -173,6 +173,8 @@ class Run:
         self.program = program
         self.began = time.monotonic()
         self.id = ""
+        #: log lines that need not be shown
+        self.logs = 0
         #: how it ended, once it has
         self.view: ExecutionView | None = None
 
@@ -203,8 +205,8 @@ class Run:
             self.session.serve_soon()
         if asked.browser:
             _open_browser(self.session)
-        screen = screen_for(Progress(self.program, self.id), quiet=asked.quiet)
-        follower = Follower(self.id, screen)
+        screen = screen_for(self._progress(), quiet=asked.quiet)
+        follower = Follower(self.id, screen, self.logs)
         deadline = None if asked.timeout is None else self.began + asked.timeout
         screen.open()
         try:
@@ -220,6 +222,9 @@ class Run:
         emit(view, asked.output)
         self._close(exit_status(view))
         return exit_status(view)
+
+    def _progress(self) -> Progress:
+        return Progress(self.program, self.id)
 
     def _close(self, code: int) -> None:
         """The result is out. What our worker does for other executions gets the time it needs: to stop it would

@@ -25,6 +25,7 @@ from holdfast.core.ids import is_id
 from holdfast.core.jobs import fold_jobs
 from holdfast.core.model import Actor, Status
 from holdfast.core.program import Program, WorkflowKey
+from holdfast.core.state import State
 from holdfast.core.version import VERSION
 from holdfast.core.views import (
     BlockView,
@@ -56,9 +57,10 @@ from .items import Reply, committed, future_reply
 from .rebuild import rebuild, transitions
 from .retention import Keeping
 from .retention import keeping as default_keeping
-from .sharing import SharedVerbs, lock_rows
+from .reviving import RevivingVerbs, waits_of
+from .sharing import lock_rows
 from .showing import Unread, shown, view_of
-from .why import explain, queue_reason, with_stumbles, worker_state
+from .why import Waiting, explain, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -67,7 +69,7 @@ LABEL_LIMIT = 64
 REASON_LIMIT = 2000
 
 
-class Service(SharedVerbs):
+class Service(RevivingVerbs):
     """`engine` is None where nobody may write: then only the reading verbs work."""
 
     def __init__(self, store: Store, engine: Engine | None = None, keeping: Keeping | None = None) -> None:
@@ -272,7 +274,8 @@ class Service(SharedVerbs):
             view = view_of(queries, header)
             if header.status.is_ended:
                 return view
-            why = self._why(queries, id)
+            state = rebuild(queries, id)
+            why = self._why(queries, state, waits_of(queries, state, approvals_only=True))
         return msgspec.structs.replace(view, waiting=[reason.text for reason in why.reasons])
 
     def executions(
@@ -326,17 +329,17 @@ class Service(SharedVerbs):
         id = self.resolve(actor, id)
         with self.store.reading() as queries:
             self._header(queries, actor, id)
-            return self._why(queries, id)
+            state = rebuild(queries, id)
+            return self._why(queries, state, waits_of(queries, state))
 
-    def _why(self, queries: Queries, id: str) -> WhyView:
-        state = rebuild(queries, id)
+    def _why(self, queries: Queries, state: State, waits: Mapping[int, Waiting]) -> WhyView:
+        """`waits` is of `waits_of`."""
         program = self._program(queries, state.definition)
-        view = explain(
-            state, queries.workers(), queries.claim_counts(), program.label, self.store.now(), lock_rows(queries, state)
-        )
+        workers, busy, locks = queries.workers(), queries.claim_counts(), lock_rows(queries, state)
+        view = explain(state, workers, busy, program, self.store.now(), locks, waits)
         if self._engine is None or not self._engine.agenda.has_stumbles:
             return view
-        tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(id)]
+        tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(state.id)]
         return with_stumbles(view, [(row.item, stumble) for row, stumble in tripped if stumble is not None])
 
     def definition(self, actor: Actor, id: str) -> Any:

@@ -31,6 +31,7 @@ from holdfast.core.requests import (
     WakeSensor,
 )
 from holdfast.core.rows import JobRow, LogRow, Rows, item_of, queued, transit
+from holdfast.core.sharing import ENDINGS
 from holdfast.core.snapshot import encode, restore
 from holdfast.core.state import Job, State, fold, open_state
 from holdfast.core.views import summary_of
@@ -529,7 +530,7 @@ class Turn:
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
         for id, cached in self.states.items():
             if cached.state.status >= _COMPLETED or not cached.state.version:
-                if cached.events:
+                if any(type(event) in ENDINGS for event in cached.events):
                     counters.executions_ended += 1
                     self.ended.append(id)
                 self.committer.cache.pop(id, None)
@@ -538,6 +539,7 @@ class Turn:
             else:
                 self.committer.remember(id, cached)
             if cached.events:
+                counters.executions_revived += sum(type(event) in _REVIVED for event in cached.events)
                 counters.events += len(cached.events)
                 cached.events = []
         for session in self.withdrawn:
@@ -579,8 +581,10 @@ class Turn:
 _COMPLETED = Status.COMPLETED
 _OUTCOMES = (CompleteJob, FailJob)
 _WAKING = frozenset({WakeLock, WakeSensor, BreakLock, LoseLock, DeliverSignal})
+_REVIVED = (e.ExecutionResumed, e.ExecutionReplayed)
 _SUMMARISED = frozenset(
     {
+        *_REVIVED,
         e.ExecutionStarted,
         e.ErrorRaised,
         e.CancelRequested,
