@@ -36,12 +36,16 @@ class Body:
     is_inline: bool = False
     #: of a node of a graph: what comes before it
     needs: list[Excerpt] = field(default_factory=list)
+    #: the ids of its steps, once somebody asks
+    ids: frozenset[str] | None = None
 
     def has(self, id: str) -> bool:
-        """Whether a step of that id can be gone to from inside."""
+        """Whether a step of that id can be gone to from inside. Asked only when all steps are there."""
         body: Body | None = self
         while body is not None:
-            if any(step.id == id for step in body.steps):
+            if body.ids is None:
+                body.ids = frozenset(step.id for step in body.steps)
+            if id in body.ids:
                 return True
             body = body.around
         return False
