@@ -252,7 +252,7 @@ class ShortForms:
                 word = text[at:end]
                 close = suggest(draft.block, [*STEP_TYPES, *BLOCK_FORMS]) if "." not in draft.block else ""
                 help = f"did you mean `{close}`?" if close else "parameters are written `key=value`"
-                rest.report(self.report, "HF0111", f"`{word}` is not a parameter of `{draft.block}`", at, end,
+                rest.report(self.report, "HF0111", f"`{word}` is not a parameter of `{draft.block or draft.uses}`", at, end,
                             help=help)  # fmt: skip
                 return
             key = match["key"]
