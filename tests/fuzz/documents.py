@@ -43,7 +43,7 @@ class Writer:
         #: names that exist from here on
         self.names: list[str] = []
         self.ids = 0
-        self.left = random.choice((3, 6, 6, 12, 30))
+        self.left = random.choice((1, 2, 3, 5, 8, 30))
         self.in_handler = 0
         self.inputs: list[str] = []
 
@@ -482,7 +482,7 @@ def workflow(random: Random, chaos: float, name: str = "", types: tuple[str, ...
     ):  # fmt: skip
         if w.often(share):
             made[key] = w.junk() if w.is_wrong() else value()
-    made["steps"] = w.steps(w.pick((1, 2, 3, 3)), 6)
+    made["steps"] = w.steps(w.pick((1, 2, 2, 3)), w.pick((1, 2, 3, 6)))
     if w.often(0.15):
         w.in_handler = 1
         made["on-error"] = w.handler(1)

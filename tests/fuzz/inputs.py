@@ -34,20 +34,20 @@ def make(seed: int, number: int) -> Input:
     name = f"{seed}/{number}"
     random = Random(name)
     kind = random.random()
-    if kind < 0.33:
+    if kind < 0.25:
         return Input("document", document(random, 0.0), name)
-    if kind < 0.45:
+    if kind < 0.35:
         return Input("document", document(random, random.choice((0.01, 0.03, 0.1, 0.4))), name)
-    if kind < 0.60:
+    if kind < 0.47:
         text = random.choice(_GIVEN) if random.random() < 0.3 else document(random, 0.0)
         return Input("document", mutated(text, random), name)
-    if kind < 0.75:
+    if kind < 0.68:
         text = expressions.template(random)
         reading = "template"
-    elif kind < 0.82:
+    elif kind < 0.78:
         text = expressions.template(random).replace("}${", random.choice(("} + ${", "} ?? ${", "} ${")))
         reading = "words"
-    elif kind < 0.89:
+    elif kind < 0.88:
         text = expressions.expression(random, 4)
         reading = "test"
     elif kind < 0.93:

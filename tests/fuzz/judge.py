@@ -12,7 +12,7 @@ from holdfast.core import requests as r
 from holdfast.core.errors import InvalidDefinition, Refused
 from holdfast.core.model import BlockOffer, Effect, JobStatus, Status, Wait
 from holdfast.core.retention import BadRetention, parse_retention
-from holdfast.language.evaluate import FUEL, settle
+from holdfast.language.evaluate import FUEL, STEPS_PER_FUEL, settle, spend
 from holdfast.language.functions import FUNCTIONS
 from holdfast.language.interpret import YamlProgram
 from holdfast.language.operations import ExpressionError
@@ -28,7 +28,7 @@ from .inputs import Input
 #: ms of CPU that no input may cost
 LIMIT = 100.0
 #: one in so many documents that compile is played
-PLAYED = 6
+PLAYED = 12
 #: transitions of one play
 LONGEST = 150
 
@@ -81,7 +81,7 @@ def _document(given: Input) -> list[YamlProgram] | None:
             if not problem.warning:
                 raise Wrong(f"{problem.code} is an error among the warnings")
     # What is stored says the same.
-    for each in found[-1:]:
+    for each in found[-1:] if len(given.text) % 4 == 0 else ():
         data = canonical(each.data)
         if _outline(program_from_bytes(data)) != _outline(each.program):
             raise Wrong("what is stored is another program")
@@ -163,22 +163,18 @@ def _check_fuel(scope: MapScope) -> None:
 
 def _regex(pattern: str, scope: MapScope, random: Random) -> Any:
     text = random.choice(("", "abc", "a" * 300, "abcabc" * 40, "äb.c\n" * 20, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaax"))
-    spent = [0]
+    name, arguments = random.choice((("matches", ()), ("find_all", ()), ("replace_regex", ("<$1>",))))
 
     def pay(steps: int) -> None:
-        spent[0] += steps
-        if spent[0] > 2_000_000:
-            raise ExpressionError("too much")
+        spend(scope, 1 + steps // STEPS_PER_FUEL, None)
 
-    is_read = None
-    for name, arguments in (("matches", ()), ("find_all", ()), ("replace_regex", ("<$1>",))):
-        try:
-            FUNCTIONS[name].run(pay, None, text, pattern, *arguments)
-            is_read = True
-        except ExpressionError as error:
-            if not str(error):
-                raise Wrong("an error without a word") from None
-    return is_read
+    try:
+        FUNCTIONS[name].run(pay, None, text, pattern, *arguments)
+    except ExpressionError as error:
+        if not str(error):
+            raise Wrong("an error without a word") from None
+        return True if error.code == "HF0161" else None
+    return True
 
 
 # --- playing -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from .names import RESERVED_NAMES, Excerpt, LaneNames
 from .nodes import Node, Report
 from .places import Place, parse_place
 from .problems import Unreadable, did_you_mean, suggest
-from .shorthand import Capture, match_shorthand, word_end
+from .shorthand import BadTemplate, Capture, match_shorthand, word_end
 from .steps import BLOCK_FORMS, COMING_TYPES, STEP_TYPES, TYPE_INDEX, USE, StepType
 from .values import type_of
 
@@ -159,7 +159,12 @@ class ShortForms:
         return draft
 
     def _parameters_of(self, draft: Draft, rest: Excerpt, name: str, template: str) -> None:
-        found = match_shorthand(template, rest.text)
+        try:
+            found = match_shorthand(template, rest.text)
+        except BadTemplate as bad:
+            rest.report(self.report, "HF0111", f"the short form of `{name}` cannot be read: {bad}",
+                        help=f"mend `shorthand` of `{name}`, or give its parameters under `input`")  # fmt: skip
+            return
         if found is None:
             self._unmatched(name, template, rest)
             return
@@ -252,7 +257,8 @@ class ShortForms:
                 word = text[at:end]
                 close = suggest(draft.block, [*STEP_TYPES, *BLOCK_FORMS]) if "." not in draft.block else ""
                 help = f"did you mean `{close}`?" if close else "parameters are written `key=value`"
-                rest.report(self.report, "HF0111", f"`{word}` is not a parameter of `{draft.block or draft.uses}`", at, end,
+                called = draft.block or draft.uses
+                rest.report(self.report, "HF0111", f"`{word}` is not a parameter of `{called}`", at, end,
                             help=help)  # fmt: skip
                 return
             key = match["key"]
