@@ -95,8 +95,8 @@ def test_an_engine_that_is_killed_after_resume_changes_nothing(
         assert asleep
         up.process.send_signal(signal.SIGKILL)
         up.end()
-    with Background("up", cwd=project, **env):
-        server_of(project)
+    with Background("up", cwd=project, **env) as up:
+        until(lambda: server_of(project)["pid"] == up.process.pid)
         done = holdfast("watch", id, cwd=project, **env)
         assert (done.code, done.out) == (0, "released 42\n"), done
     assert did(project) == ["fetched", "installed", "reported"]
