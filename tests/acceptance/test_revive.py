@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,10 +172,13 @@ def test_two_answers_to_one_question_count_once(open_holdfast: Open) -> None:
     (asked,) = service.approvals(me)
     assert (asked.execution, asked.step, asked.message) == (id, "gate", "go on with 0?")
     futures = []
-    for _ in range(2):  # both look before either is counted
+    gate = threading.Event()
+    holdfast.engine._queue.put(lambda: [][: gate.wait(30)])  # both look before either is counted
+    for _ in range(2):
         future, reply = future_reply()
         service.submit_approval(me, id, "gate", True, "", reply)
         futures.append(future)
+    gate.set()
     for future in futures:
         future.result(30)
     (asked,) = service.approvals(me)

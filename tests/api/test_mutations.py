@@ -95,6 +95,9 @@ def furnish(home: House) -> dict[str, list[str]]:
         "role": ["viewer", "worker"],
         "mode": ["cancel"],
         "entity": ["web", "default", "nobody"],
+        "step": ["gate", "-", "0"],
+        "from": ["start", "last", "end", "0"],
+        "action": ["cancel", "resume", "replay"],
     }
 
 

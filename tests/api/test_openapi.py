@@ -43,6 +43,7 @@ class Sample:
         home.ask("POST", "/api/v1/worker/hello", {"name": "w", "incarnation": "sample"})
         home.client.put_entity("web", type="server", labels={"role": "edge"})
         home.take_lock("web", "echo")
+        self.asking = home.start({"name": "asking", "steps": [{"id": "gate", "step": "approve"}]})
         for kind in ("sensor", "config"):
             home.client.set_sensor("web", "echo", {"a": [1]}, kind)
 
@@ -50,13 +51,17 @@ class Sample:
 def calls(route: Route, sample: Sample) -> list[tuple[str, Any]]:
     """Good calls of that route: addresses and bodies."""
     path = route.path.replace("/api/v1", "").replace("{name}", "echo").replace("{version}", "1")
-    path = path.replace("{entity}", "web")
+    path = path.replace("{entity}", "web").replace("{step}", "-")
     bodies: dict[str, list[Any]] = {
         "workflows_publish": [{"definition": ECHO}, {"definition": ECHO, "name": "other"}],
         "executions_start": [{"workflow": "echo"}, {"definition": ECHO, "labels": {"a": "b"}, "input": {}}],
         "executions_signal": [{"name": "go", "value": {"a": 1}}],
         "executions_cancel": [{"reason": "enough"}],
         "system_apply_retention": [{}, {"dry_run": True}],
+        "reviving_resume": [{"dry_run": True}, {"force": True, "reason": "looked"}],
+        "reviving_replay": [{"from": "0", "force": True, "dry_run": True}, {"from": "start", "force": True}],
+        "reviving_act": [{"action": "resume", "dry_run": True}, {"action": "replay", "from": "start", "force": True}],
+        "reviving_approve": [{"approved": True, "note": "fine"}],
         "system_create_token": [{"name": "t", "role": "worker", "lifetime": 60}],
         "sharing_put_entity": [{}, {"type": "server", "name": "Web", "labels": {"a": "b"}}],
         "sharing_set_sensor": [{"value": 1}, {"value": None}],
@@ -70,8 +75,14 @@ def calls(route: Route, sample: Sample) -> list[tuple[str, Any]]:
     if path.startswith("/tokens/"):
         return [(path.format(id=sample.token), None)]
     ids = [sample.ended, sample.failed, sample.running]
-    if route.method != "GET":
-        ids = [sample.ended if route.name == "executions_purge" else sample.running]
+    if route.name == "reviving_approve":
+        ids = [sample.asking]
+    elif route.tag == "reviving" and route.method == "POST":
+        ids = [sample.failed]
+    elif route.name == "executions_purge":
+        ids = [sample.ended]
+    elif route.method != "GET":
+        ids = [sample.running]
     elif "/stream" in path:
         ids = ids[:2]
     addresses = [path.format(id=id) for id in ids] if "{id}" in path else [path]
@@ -99,7 +110,7 @@ def test_bad_answers_are_as_declared(home: House, route: Route) -> None:
     operation = DOCUMENT["paths"][route.path][route.method.lower()]
     declared = operation["responses"]
     assert any(status.startswith("4") for status in declared)
-    path = route.path.format(id="f" * 32, name="nobody", version="9", digest="0" * 32, entity="nobody")
+    path = route.path.format(id="f" * 32, name="nobody", version="9", digest="0" * 32, entity="nobody", step="x")
     bad = [
         home.ask(route.method, path, token="hf_nobody_x"),
         home.ask(route.method, path + "?unknown=1"),

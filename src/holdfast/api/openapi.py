@@ -21,6 +21,7 @@ _PARAMS = {
     "version": "Version of a workflow, from 1.",
     "digest": "32 hexadecimal digits, from `$blob`.",
     "entity": "Id of an entity; `default` is the one every tenant has.",
+    "step": "Id or number of an `approve` step; `-` for the one that waits.",
 }
 
 

@@ -261,12 +261,17 @@ def why_command(id: str, output: str, server: str, token: str, store: str) -> No
         if not is_alive:
             sentences.append("no engine is running here, so nothing moves until one does")
             commands.insert(0, "holdfast up")
-    text = " ".join(f"{sentence[:1].upper()}{sentence[1:].rstrip('.')}." for sentence in sentences)
+    text = " ".join(_sentence(sentence) for sentence in sentences)
     click.echo(textwrap.fill(text, columns(100), break_on_hyphens=False))
     for command in dict.fromkeys(commands):
         click.echo(f"\n  {bold(command)}")
     if has_ended and why.status.startswith("FAILED"):
         click.echo(f"\n  {bold(f'holdfast show {short}')}")
+
+
+def _sentence(text: str) -> str:
+    whole = f"{text[:1].upper()}{text[1:].rstrip('.')}"
+    return whole if whole.endswith(("?", "!")) else f"{whole}."
 
 
 @click.command("jobs", short_help="Its jobs: what was done outside, by whom, with what effect.")

@@ -124,14 +124,18 @@ class WrongStatus(Refused):
 
 
 class CannotResume(Refused):
-    """It cannot carry on where it stands: a step may have happened and may not happen twice. Replay from a
-    waypoint, or use `--force` once you know what really happened."""
+    """It cannot carry on where it stands.
+
+    A step may have happened and may not happen twice. Replay from a waypoint, or use `--force` once you know what
+    really happened."""
 
     code, status = "HF0303", 409
 
 
 class CannotReplay(Refused):
-    """There is no waypoint to replay from. `--force` replays from any step, for those who may."""
+    """There is no waypoint to replay from.
+
+    `--force` replays from any step, for those who may."""
 
     code, status = "HF0304", 409
 
@@ -143,13 +147,15 @@ class UnknownStep(Refused):
 
 
 class NothingToApprove(Refused):
-    """The execution waits for no approval, or not for that one. Perhaps somebody else was faster."""
+    """The execution waits for no such approval.
+
+    Perhaps somebody else was faster."""
 
     code, status = "HF0306", 409
 
 
 class AmbiguousApproval(Refused):
-    """The execution waits for several approvals; name the step."""
+    """The execution waits for several approvals."""
 
     code, status = "HF0307", 409
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.errors import AmbiguousApproval, CannotResume, InvalidRequest, NothingToApprove, WrongStatus
+from holdfast.core.errors import AmbiguousApproval, CannotResume, InvalidRequest, NothingToApprove, Refused, WrongStatus
 from holdfast.core.events import LaneAdvanced, SensorAwaited, SensorLeft
 from holdfast.core.ids import short
 from holdfast.core.lanes import ROOT_LANE, START, Lane, Op
@@ -155,7 +155,10 @@ class RevivingVerbs(SharedVerbs):
         return found
 
     def _approvals_of(self, queries: Queries, header: Header) -> list[ApprovalView]:
-        program = self._program(queries, header.definition)
+        try:
+            program = self._program(queries, header.definition)
+        except Refused:
+            return []  # after an upgrade, one that does not compile any more; it says so itself
         if not any(step.kind == "approve" for step in getattr(program, "steps", ())):
             return []
         state = rebuild(queries, header.id)
