@@ -68,6 +68,46 @@ def test_stop_gets_the_lock_when_start_is_cancelled(open_holdfast: Open) -> None
     assert end(holdfast, first).status == "CANCELLED"
 
 
+@pytest.mark.parametrize("says", ["automatically from start", "from start"])
+def test_a_lock_is_kept_through_a_kill_and_the_replay_after_it(tmp_path: Path, says: str) -> None:
+    """Engine and worker are killed in the middle of something that may not run twice. With `automatically` it begins
+    again with its lock, and whoever waits goes on waiting; without, it stops and the next one has the lock."""
+    address, port = f"sqlite:///{tmp_path}/holdfast.db", free_port()
+    serve = ("--serve", str(port), "--idle")
+    engine = spawn(tmp_path, address, "engine", *serve)
+    worker = spawn_worker(tmp_path, port, "worker")
+    command = f"echo begun >> {tmp_path}/ran; [ -e {tmp_path}/go ] || exec sleep 10"
+    first = {"name": "first", "lock": "L", "replayable": says, "steps": [{"shell": command}, "return done"]}
+    second = {"name": "second", "lock": "L", "steps": ["return had it"]}
+    with Client(f"http://127.0.0.1:{port}", (tmp_path / "author.token").read_text()) as client:
+        until(lambda: "shell" in {offer.name for offer in client.blocks()})
+        ids = [client.start(definition=definition).id for definition in (first, second)]
+        until((tmp_path / "ran").exists)
+        (tmp_path / "go").touch()
+        for process in (engine, worker):
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        verify_beside(address)
+        spawn(tmp_path, address, "engine", *serve)
+        assert client.lock("default", "L").holder.execution == ids[0]  # type: ignore[union-attr]
+        # Under the same name: it says by that that the one before is gone.
+        spawn_worker(tmp_path, port, "worker")
+        views = [client.wait(id, 60) for id in ids]
+        facts = [client.events(id) for id in ids]
+    verify_beside(address)
+    ran = (tmp_path / "ran").read_text().split()
+    released = [event for event in facts[0] if event["type"] == "LockReleased"]
+    granted = [event for event in facts[1] if event["type"] == "LockGranted"]
+    assert (len(released), len(granted)) == (1, 1), "the lock changed hands once"
+    assert facts[0][-1]["at"] <= granted[0]["at"], "the first one had ended by then"
+    assert views[1].output == "had it"
+    if "automatically" in says:
+        assert (views[0].output, ran) == ("done", ["begun"] * 2)
+    else:
+        assert views[0].error is not None
+        assert (views[0].status, views[0].error.code, ran) == ("FAILED_UNSAFE", "HF0311", ["begun"])
+
+
 # --- a lock tried for a while ------------------------------------------------------------------------
 def lock_checking() -> dict[str, Any]:
     (definition,) = example("lock-checking", {"timeout 1m": "timeout 300ms"})
