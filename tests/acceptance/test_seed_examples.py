@@ -16,6 +16,7 @@ from holdfast.core.errors import CannotReplay, CannotResume
 from holdfast.embedded import Embedded
 from holdfast.engine import forgetting
 from holdfast.language import Text, examine
+from tests.chaos.forks import Forks
 from tests.services.ssh import SshServer
 from tests.services.web import Approvals, Cloud, WebService
 
@@ -429,3 +430,33 @@ def test_an_engine_killed_while_polling_goes_on_polling(
     assert (paths(cloud).count(PROVISION), cloud.provisions) == (1, 1)
     # The worker lives on, so that every poll it was told to make is made once and heard.
     assert paths(approvals).count("/check") == paths(cloud).count("/check") == 6
+
+
+def test_a_worker_killed_behind_the_provisioning_leaves_it_to_a_person(
+    tmp_path: Path, services: dict[str, str], approvals: Approvals, cloud: Cloud
+) -> None:
+    """The worst moment: the machine is there, and the only process that knows of it dies."""
+    port = free_port()
+    approvals.polls = 1
+    with Forks() as forks:
+        arguments = [str(tmp_path), f"sqlite:///{tmp_path}/holdfast.db", "engine", "--serve", str(port), "--idle"]
+        engine = forks.start("victim", tmp_path, arguments)
+        assert engine.until_ready()
+        # The request, two checks, the provisioning: it dies behind the fourth.
+        labour = [str(tmp_path), str(port), "worker"]
+        worker = forks.start("labourer", tmp_path, labour, "worker.thread.after:hit=4:kill")
+        with Client(f"http://127.0.0.1:{port}", (tmp_path / "author.token").read_text()) as client:
+            until(lambda: "http" in {offer.name for offer in client.blocks()})
+            id = client.start(definition=provisioning(), input=services).id
+            assert worker.wait(60) == -9
+            assert paths(cloud) == [PROVISION]
+            forks.start("labourer", tmp_path, labour)
+            view = client.wait(id, 60)
+            job = client.jobs(id)[-1]
+    assert view.status == "FAILED_UNSAFE"
+    assert view.error is not None
+    assert view.error.code == "HF0311"
+    assert f"job {job.job} " in view.error.message
+    assert (job.effect, job.job in view.residue) == ("UNKNOWN", True)
+    assert (paths(cloud), cloud.provisions) == ([PROVISION], 1)
+    verify_beside(f"sqlite:///{tmp_path}/holdfast.db")
