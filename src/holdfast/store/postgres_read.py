@@ -140,9 +140,9 @@ def shared_rows(rows: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
             found[HeaderKey(header.id)] = header
     if histories := [key for key in found if isinstance(key, HistoryKey)]:
         found |= {key: [] for key in histories}
-        for execution, *rest in rows(_HISTORY, [byteas([to_key(k.execution) for k in histories])]):
+        for execution, *past in rows(_HISTORY, [byteas([to_key(k.execution) for k in histories])]):
             id = from_key(execution)
-            found[HistoryKey(id)].append(HistoryRow(id, *rest))
+            found[HistoryKey(id)].append(HistoryRow(id, *past))
     return found
 
 
