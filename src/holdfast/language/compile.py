@@ -7,7 +7,8 @@ once each, behind its own steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,7 +95,7 @@ class Compiler(InputCompiler, StepCompiler):
         if "steps" not in keys and "output" not in keys:
             report.add(root, "HF0109", "the workflow has no `steps`", help="add `steps:` with a list of steps")
         if "uses" in keys and isinstance(keys["uses"].value, dict):
-            library = {**library, **keys["uses"].value}
+            library = ChainMap(keys["uses"].value, library)  # type: ignore[arg-type]
         self.report = report
         parameters = self._parameters(keys.get("inputs"))
         defaults = literal_map(report, keys.get("input"), "input")
@@ -106,8 +107,7 @@ class Compiler(InputCompiler, StepCompiler):
             for key in defaults:
                 if key not in declared:
                     report.add(keys["input"], "HF0150", f"the workflow declares no input `{key}`", key=key)
-        forms = {name: _shorthand(each) for name, each in library.items()}
-        reader = Reader(report, self.drafts, forms)
+        reader = Reader(report, self.drafts, Forms(library))
         lane = LaneNames()
         body = Body([], lane)
         unit = Unit(report, keys, reader, lane, body, parameters, defaults, library)
@@ -182,7 +182,7 @@ class Compiler(InputCompiler, StepCompiler):
 
     # --- compiling ---------------------------------------------------------------------------------
     def workflow(self, main: Unit) -> Workflow:
-        self._circles(main, [])
+        self._circles(main, [], set())
         self.steps = [Step(draft.index, draft.kind.name, "", "") for draft in self.drafts]
         self.revisits = any(
             draft.kind.name in ("goto", "retry") or {"next", "repeat", "retry"} & draft.common.keys()
@@ -240,15 +240,17 @@ class Compiler(InputCompiler, StepCompiler):
     def _owners(self) -> list[Owner]:
         return [step.owner for step in self.steps if step.owner is not None] + [self.main_owner]
 
-    def _circles(self, unit: Unit, around: list[tuple[str, Unit]]) -> None:
+    def _circles(self, unit: Unit, around: list[tuple[str, Unit]], done: set[int]) -> None:
         for name, used in unit.used.items():
-            names = [each for each, _ in around]
             if used is unit or any(used is other for _, other in around):
                 node = next(draft.node for draft in self.drafts if draft.uses == name)
-                way = " → ".join([*names, name])
+                way = " → ".join([*(each for each, _ in around), name])
                 self.units[0].report.add(node, "HF0137", f"step types use each other in a circle: {way}")
                 return
-            self._circles(used, [*around, (name, used)])
+            # However many ways lead to a type, what it uses is looked at once.
+            if id(used) not in done:
+                self._circles(used, [*around, (name, used)], done)
+                done.add(id(used))
 
     def _unit(self, unit: Unit) -> Owner:
         self.report = report = unit.report
@@ -258,10 +260,9 @@ class Compiler(InputCompiler, StepCompiler):
             known = frozenset((*(parameter.name for parameter in unit.parameters or ()), *unit.defaults))
         if unit.index >= 0:
             known = known or frozenset()
-        drafts = self.drafts[unit.first : unit.last]
-        dashed = frozenset(
-            name for name in (*(known or ()), *(v for draft in drafts for v in draft.lane.variables)) if "-" in name
-        )
+        lanes = {id(draft.lane): draft.lane for draft in self.drafts[unit.first : unit.last]}
+        names = (*(known or ()), *(name for lane in lanes.values() for name in lane.variables))
+        dashed = frozenset(name for name in names if "-" in name)
         self.shared = Shared(report, known, dashed, frozenset(unit.reader.ids))
         self.unit_uses = {name: used.index for name, used in unit.used.items()}
         self.all_idempotent = self._says_all(keys.get("idempotent"))
@@ -316,11 +317,29 @@ class Compiler(InputCompiler, StepCompiler):
                 or step.cleanup
                 or step.timeout is not None
                 or step.kind == "load"
-                or step.on_error
             )
             is_evaluated = step.condition is not None or (step.fixed is None and bool(step.inputs))
             is_block = step.kind == "block" and step.spec >= 0
             step.is_plain = is_block and not is_evaluated and not step.has_before and not step.wants_entity
+
+
+class Forms(Mapping[str, str]):
+    """Short forms of the types in a library, which may be far away: it is asked only for words that are no steps."""
+
+    def __init__(self, library: Mapping[str, Any]) -> None:
+        self._library = library
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._library
+
+    def __getitem__(self, name: str) -> str:
+        return _shorthand(self._library[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._library)
+
+    def __len__(self) -> int:
+        return len(self._library)
 
 
 def _shorthand(found: Any) -> str:
