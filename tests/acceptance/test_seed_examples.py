@@ -16,6 +16,7 @@ from holdfast.core.errors import CannotReplay, CannotResume
 from holdfast.embedded import Embedded
 from holdfast.engine import forgetting
 from holdfast.language import Text, examine
+from tests.chaos.forks import Forks
 from tests.services.ssh import SshServer
 from tests.services.web import Approvals, Cloud, WebService
 
@@ -40,17 +41,19 @@ def said(holdfast: Embedded, id: str) -> list[str]:
 def test_start_and_stop_take_turns_in_the_order_of_asking(open_holdfast: Open) -> None:
     holdfast = open_holdfast()
     assert publish(holdfast, example("start-stop")) == ["start", "stop"]
-    first = begin(holdfast, "start", takes="700ms")
-    others = [begin(holdfast, name, takes="50ms") for name in ("stop", "start", "stop", "start")]
-    for position, id in enumerate(others, 1):
-        assert f"lock start-stop on default: held by execution {first[:8]}" in why(holdfast, id)
+    # Another one of the same entity, which has it for as long as it takes to look around.
+    holder = begin(holdfast, {"name": "maintain", "lock": "start-stop", "steps": ["wait-signal go"]})
+    ids = [begin(holdfast, name, takes="50ms") for name in ("start", "stop", "start", "stop")]
+    for position, id in enumerate(ids, 1):
+        assert f"lock start-stop on default: held by execution {holder[:8]}" in why(holdfast, id)
         assert f"position {position} of 4" in why(holdfast, id)
     (lock,) = holdfast.service.locks(holdfast.actor)
     assert lock.holder is not None
-    assert (lock.holder.execution, [claim.execution for claim in lock.waiters]) == (first, others)
-    assert [end(holdfast, id).output for id in (first, *others)] == ["running", "stopped"] * 2 + ["running"]
-    taken = [events(holdfast, id, "LockTaken", "LockGranted")[0] for id in (first, *others)]
-    left = [events(holdfast, id, "LockReleased")[0] for id in (first, *others)]
+    assert (lock.holder.execution, [claim.execution for claim in lock.waiters]) == (holder, ids)
+    holdfast.service.signal(holdfast.actor, holder, "go")
+    assert [end(holdfast, id).output for id in ids] == ["running", "stopped"] * 2
+    taken = [events(holdfast, id, "LockTaken", "LockGranted")[0] for id in (holder, *ids)]
+    left = [events(holdfast, id, "LockReleased")[0] for id in (holder, *ids)]
     assert [event["fence"] for event in taken] == [1, 2, 3, 4, 5]
     for before, after in zip(left, taken[1:], strict=False):
         assert before["at"] <= after["at"], "the next one was inside before this one had left"
@@ -66,6 +69,46 @@ def test_stop_gets_the_lock_when_start_is_cancelled(open_holdfast: Open) -> None
     holdfast.service.cancel(holdfast.actor, first, "it takes too long")
     assert end(holdfast, second).output == "stopped"
     assert end(holdfast, first).status == "CANCELLED"
+
+
+@pytest.mark.parametrize("says", ["automatically from start", "from start"])
+def test_a_lock_is_kept_through_a_kill_and_the_replay_after_it(tmp_path: Path, says: str) -> None:
+    """Engine and worker are killed in the middle of something that may not run twice. With `automatically` it begins
+    again with its lock, and whoever waits goes on waiting; without, it stops and the next one has the lock."""
+    address, port = f"sqlite:///{tmp_path}/holdfast.db", free_port()
+    serve = ("--serve", str(port), "--idle")
+    engine = spawn(tmp_path, address, "engine", *serve)
+    worker = spawn_worker(tmp_path, port, "worker")
+    command = f"echo begun >> {tmp_path}/ran; [ -e {tmp_path}/go ] || exec sleep 10"
+    first = {"name": "first", "lock": "L", "replayable": says, "steps": [{"shell": command}, "return done"]}
+    second = {"name": "second", "lock": "L", "steps": ["return had it"]}
+    with Client(f"http://127.0.0.1:{port}", (tmp_path / "author.token").read_text()) as client:
+        until(lambda: "shell" in {offer.name for offer in client.blocks()})
+        ids = [client.start(definition=definition).id for definition in (first, second)]
+        until((tmp_path / "ran").exists)
+        (tmp_path / "go").touch()
+        for process in (engine, worker):
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        verify_beside(address)
+        spawn(tmp_path, address, "engine", *serve)
+        assert client.lock("default", "L").holder.execution == ids[0]  # type: ignore[union-attr]
+        # Under the same name: it says by that that the one before is gone.
+        spawn_worker(tmp_path, port, "worker")
+        views = [client.wait(id, 60) for id in ids]
+        facts = [client.events(id) for id in ids]
+    verify_beside(address)
+    ran = (tmp_path / "ran").read_text().split()
+    released = [event for event in facts[0] if event["type"] == "LockReleased"]
+    granted = [event for event in facts[1] if event["type"] == "LockGranted"]
+    assert (len(released), len(granted)) == (1, 1), "the lock changed hands once"
+    assert facts[0][-1]["at"] <= granted[0]["at"], "the first one had ended by then"
+    assert views[1].output == "had it"
+    if "automatically" in says:
+        assert (views[0].output, ran) == ("done", ["begun"] * 2)
+    else:
+        assert views[0].error is not None
+        assert (views[0].status, views[0].error.code, ran) == ("FAILED_UNSAFE", "HF0311", ["begun"])
 
 
 # --- a lock tried for a while ------------------------------------------------------------------------
@@ -128,12 +171,12 @@ def test_apt_get_never_runs_beside_itself(open_holdfast: Open, ssh_server: SshSe
     first = begin(holdfast, "install-ping")
     second = begin(holdfast, "apt-get", package="curl git")
     third = begin(holdfast, "install-ping")
-    until(lambda: "waits for lock apt " in why(holdfast, third))
     assert end(holdfast, first).output == "Setting up iputils-ping ..."
     assert end(holdfast, second).status == "COMPLETED"
     assert end(holdfast, third).output == "Setting up iputils-ping ..."
     assert [install.packages for install in ssh_server.installs()] == ["iputils-ping", "curl,git", "iputils-ping"]
     assert ssh_server.overlaps() == []
+    assert [len(events(holdfast, id, "LockQueued")) for id in (first, second, third)] == [0, 1, 1], "nobody had to wait"
 
 
 # --- increments --------------------------------------------------------------------------------------
@@ -378,7 +421,7 @@ def test_an_engine_killed_while_polling_goes_on_polling(
     approvals.polls = cloud.polls = 5
     polled = approvals if where == "approval" else cloud
     port = free_port()
-    id = killed(tmp_path, port, provisioning(), services, lambda: paths(polled).count("/check") == 3)
+    id = killed(tmp_path, port, provisioning(), services, lambda: paths(polled).count("/check") >= 3)
     with Client(f"http://127.0.0.1:{port}", (tmp_path / "author.token").read_text()) as client:
         view = client.show(id)
         assert view.status == "COMPLETED", view.error
@@ -387,3 +430,33 @@ def test_an_engine_killed_while_polling_goes_on_polling(
     assert (paths(cloud).count(PROVISION), cloud.provisions) == (1, 1)
     # The worker lives on, so that every poll it was told to make is made once and heard.
     assert paths(approvals).count("/check") == paths(cloud).count("/check") == 6
+
+
+def test_a_worker_killed_behind_the_provisioning_leaves_it_to_a_person(
+    tmp_path: Path, services: dict[str, str], approvals: Approvals, cloud: Cloud
+) -> None:
+    """The worst moment: the machine is there, and the only process that knows of it dies."""
+    port = free_port()
+    approvals.polls = 1
+    with Forks() as forks:
+        arguments = [str(tmp_path), f"sqlite:///{tmp_path}/holdfast.db", "engine", "--serve", str(port), "--idle"]
+        engine = forks.start("victim", tmp_path, arguments)
+        assert engine.until_ready()
+        # The request, two checks, the provisioning: it dies behind the fourth.
+        labour = [str(tmp_path), str(port), "worker"]
+        worker = forks.start("labourer", tmp_path, labour, "worker.thread.after:hit=4:kill")
+        with Client(f"http://127.0.0.1:{port}", (tmp_path / "author.token").read_text()) as client:
+            until(lambda: "http" in {offer.name for offer in client.blocks()})
+            id = client.start(definition=provisioning(), input=services).id
+            assert worker.wait(60) == -9
+            assert paths(cloud) == [PROVISION]
+            forks.start("labourer", tmp_path, labour)
+            view = client.wait(id, 60)
+            job = client.jobs(id)[-1]
+    assert view.status == "FAILED_UNSAFE"
+    assert view.error is not None
+    assert view.error.code == "HF0311"
+    assert f"job {job.job} " in view.error.message
+    assert (job.effect, job.job in view.residue) == ("UNKNOWN", True)
+    assert (paths(cloud), cloud.provisions) == ([PROVISION], 1)
+    verify_beside(f"sqlite:///{tmp_path}/holdfast.db")

@@ -50,6 +50,18 @@ def test_some_boundaries_on_postgresql(forks: Forks, tmp_path: Path, pg_dsn: str
     assert cell.seen["completed"] > 0
 
 
+def test_a_worker_that_lives_on_can_tell(forks: Forks, tmp_path: Path) -> None:
+    """Only the engine is killed: then even blocks that may not repeat come to the same end every time."""
+    address = f"sqlite:///{tmp_path}/holdfast.db"
+    cell = Cell(forks, tmp_path, address, "plain", "engine.commit.after", is_served=True)
+    cell.run(1, 3)
+    cell.end()
+    print(dict(cell.seen))
+    assert cell.violations == []
+    assert cell.seen["boundaries"] >= 6
+    assert cell.seen["completed"] == cell.seen["boundaries"] + 1
+
+
 def test_the_workflow_is_what_it_is_said_to_be() -> None:
     for kind in thirty.KINDS:
         program = define(thirty.definition(kind)).program
