@@ -33,7 +33,7 @@ from holdfast.core.state import State
 #: Compiled programs kept; a program is shared by all executions of its definition.
 PROGRAMS = 512
 #: A lock of which fewer waiters than this are left, though more wait, is read again with more of them.
-FEW = 88
+FEW = 8
 
 
 class TurnReads:

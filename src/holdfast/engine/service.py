@@ -24,7 +24,7 @@ from holdfast.core.errors import (
 from holdfast.core.ids import is_id
 from holdfast.core.jobs import fold_jobs
 from holdfast.core.model import Actor, Status
-from holdfast.core.program import Program
+from holdfast.core.program import Program, WorkflowKey
 from holdfast.core.state import State
 from holdfast.core.version import VERSION
 from holdfast.core.views import (
@@ -41,8 +41,8 @@ from holdfast.core.views import (
 )
 from holdfast.language import (
     Definition,
+    Published,
     canonical,
-    compile_definition,
     define,
     define_all,
     program_from_bytes,
@@ -139,17 +139,31 @@ class Service(RevivingVerbs):
         data, program = b"", None
         if definition is not None:
             data = canonical(definition)
-            program = self._compiled(data, definition)
+            data, program = self._compiled(actor, data, definition)
         self.engine.start_execution(
             workflow=workflow, definition=data, program=program, input=input, key=key, labels=labels,
             actor=actor, id=id, entity=entity, reply=reply,
         )  # fmt: skip
 
-    def _compiled(self, data: bytes, definition: Mapping[str, Any]) -> Program:
+    def _compiled(self, actor: Actor, data: bytes, definition: Mapping[str, Any]) -> tuple[bytes, Program]:
+        """The definition with what it uses of the published ones inside, and its program."""
         program = self._programs.get(data)
         if program is None:
-            program = self._remember(data, compile_definition(definition))
-        return program
+            found = define(definition, library=self._library(actor))
+            linked = canonical(found.data)
+            if linked != data:
+                return linked, found.program  # what is published may be something else the next time
+            program = self._remember(data, found.program)
+        return data, program
+
+    def _library(self, actor: Actor) -> Published:
+        def read(name: str) -> Any:
+            with self.store.reading() as queries:
+                found = queries.shared(WorkflowKey(actor.tenant, name))
+                data = queries.definition(found.definition) if found is not None else None
+            return msgspec.json.decode(data) if data else None
+
+        return Published(read)
 
     def _remember(self, key: bytes, program: Program) -> Program:
         """Called from many threads; each step is atomic, and one program too many does no harm."""
@@ -212,12 +226,12 @@ class Service(RevivingVerbs):
 
     def publish(self, actor: Actor, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
         """A new version, unless the newest one already is this definition."""
-        defined = define(definition)
+        defined = define(definition, library=self._library(actor))
         return self._publish(actor, [defined], name)[0]
 
     def publish_all(self, actor: Actor, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]:
         """Workflows that belong together: all are checked, and published in one commit."""
-        return self._publish(actor, define_all(definitions))
+        return self._publish(actor, define_all(definitions, library=self._library(actor)))
 
     def _publish(self, actor: Actor, defined: Sequence[Definition], name: str = "") -> list[WorkflowView]:
         names = [name or each.program.name for each in defined]

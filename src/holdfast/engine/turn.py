@@ -243,9 +243,10 @@ class Turn:
         cached = self.states.get(id)
         if cached is None:
             cached = self._open(id)
-        if isinstance(request, _WAKING) and not cached.state.version:
+        is_waking = type(request) in _WAKING
+        if is_waking and not cached.state.version:
             # Nobody is there to be woken, nor ever will be.
-            self.rows.agenda[id, item_of(request)] = None
+            self._off_the_agenda(id, request)
             return ()
         if item.blobs:
             for digest, data in item.blobs.items():
@@ -264,9 +265,9 @@ class Turn:
         decided = decide(cached.state, request, self.now, self.reads)
         if isinstance(decided, Need):
             return decided.keys
-        if isinstance(request, _WAKING):
+        if is_waking:
             # Before what follows from it, which may be another one of the same name.
-            self.rows.agenda[id, item_of(request)] = None
+            self._off_the_agenda(id, request)
         if decided:
             self._apply(id, cached, decided)
             if type(decided[-1]) is e.ResultRefused:
@@ -282,6 +283,10 @@ class Turn:
         if isinstance(request, _OUTCOMES) and request.logs:
             self._keep_logs(id, cached, request.logs)
         return ()
+
+    def _off_the_agenda(self, id: str, request: Any) -> None:
+        """A wake-up has arrived, whatever came of it."""
+        self.rows.agenda[id, item_of(request)] = None
 
     def _check_token(self, item: Ask, state: State) -> None:
         request = item.request
@@ -443,9 +448,11 @@ class Turn:
         spec = state.specs[job.spec]
         input = self.reads.load(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
+        # Of the visit, so that whoever gets it twice can tell: also when an operator has the step entered again.
+        key = f"{state.id}/{job.step}/{job.lane}/{job.visit}"
         return Parcel(
-            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, f"{state.id}/{job.id}",
-            state.workflow, self.reads.label(state.definition, job.step), "", job.details,
+            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, key, state.workflow,
+            self.reads.label(state.definition, job.step), "", job.details,
         )  # fmt: skip
 
     # --- writing --------------------------------------------------------------------------------------
@@ -581,7 +588,7 @@ class Turn:
 
 _COMPLETED = Status.COMPLETED
 _OUTCOMES = (CompleteJob, FailJob)
-_WAKING = (WakeLock, WakeSensor, BreakLock, LoseLock, DeliverSignal)
+_WAKING = frozenset({WakeLock, WakeSensor, BreakLock, LoseLock, DeliverSignal})
 _REVIVED = (e.ExecutionResumed, e.ExecutionReplayed)
 _SUMMARISED = frozenset(
     {

@@ -7,6 +7,7 @@ from .problems import PROBLEMS, render, summary
 from .workflow import (
     Definition,
     Examined,
+    Published,
     Text,
     canonical,
     choose,
@@ -27,6 +28,7 @@ __all__ = [
     "PROBLEMS",
     "Definition",
     "Examined",
+    "Published",
     "Text",
     "YamlProgram",
     "canonical",

@@ -177,7 +177,7 @@ class Run:
     now: int
 
     __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over", "loaded",
-                 "next_lane", "next_timer", "now", "queue", "reads", "shared", "state", "told", "turns_left", "walks",
+                 "next_lane", "next_timer", "now", "queue", "reads", "retention", "shared", "state", "told", "turns_left", "walks",
                  "workflow")  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
@@ -201,6 +201,8 @@ class Run:
         #: long values that were read during this call
         self.loaded: dict[bytes, Any] = {}
         self.shared = sharing.Shared(self)
+        #: rule and hash
+        self.retention = (state.retention, state.retention_hash)
         #: signals sent during this call
         self.told = 0
         self.is_over = False
