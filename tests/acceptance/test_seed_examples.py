@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -215,8 +215,8 @@ def test_the_last_five_and_those_of_the_day_are_kept(open_holdfast: Open) -> Non
 
 # --- provisioning ------------------------------------------------------------------------------------
 @pytest.fixture
-def services(approvals: Approvals, cloud: Cloud) -> Iterator[dict[str, str]]:
-    yield {"approvals": approvals.url, "cloud": cloud.url}
+def services(approvals: Approvals, cloud: Cloud) -> dict[str, str]:
+    return {"approvals": approvals.url, "cloud": cloud.url}
 
 
 def provisioning() -> dict[str, Any]:
