@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from holdfast.core.views import ExecutionView, PlanStep, PlanView
 
@@ -106,8 +107,6 @@ class _Again:
             assert view.plan is not None
             if self.dry_run:
                 if self.output == "json":
-                    import msgspec
-
                     click.echo(dumps(msgspec.to_builtins(view.plan)))
                 else:
                     click.echo(plan_text(view, view.plan))
@@ -158,7 +157,8 @@ class _Revived(Run):
             self._before += page
         while lines := verbs.logs(view.id, self.logs):
             self.logs = lines[-1].number
-        return self._again.ask(verbs, view.id)
+        # What runs already needs no warning.
+        return msgspec.structs.replace(self._again.ask(verbs, view.id), waiting=[])
 
     def _progress(self) -> Progress:
         progress = super()._progress()
@@ -193,8 +193,8 @@ def plan_text(view: ExecutionView, plan: PlanView) -> str:
         rows.append(("Variables", _listed(listed)))
     for job in plan.jobs[:LISTED]:
         what = "took effect" if job.is_sure else "may have taken effect"
-        danger = "" if job.may_repeat else style(", and is not meant to run twice", fg="red")
-        rows.append(("Effect", f"job {job.job} ({job.step}, block {job.block}) {what}, and would happen again{danger}"))
+        danger = "" if job.may_repeat else style("; its block is not meant to run twice", fg="red")
+        rows.append(("Effect", f"job {job.job} ({job.step}, block {job.block}) {what} and would happen again{danger}"))
     if len(plan.jobs) > LISTED:
         rows.append(("Effect", f"… and {plural(len(plan.jobs) - LISTED, 'job')} more"))
     if not plan.jobs:

@@ -452,6 +452,10 @@ class Program(Protocol):
         """The step at a place; nothing at the end of a body."""
         ...
 
+    def limit_of(self, step: int) -> str | None:
+        """The limit of a step that retries, as it was written; nothing for any other step."""
+        ...
+
     @property
     def is_replayable(self) -> bool:
         """Whether people may replay it without force."""

@@ -305,7 +305,7 @@ class ApprovalView(msgspec.Struct, frozen=True):
     step: str
     #: what it asks
     message: str
-    #: since when nothing has happened there, at the most
+    #: when it began to wait
     since: int
 
 

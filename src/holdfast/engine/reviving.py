@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.errors import AmbiguousApproval, CannotResume, InvalidRequest, NothingToApprove, WrongStatus
+from holdfast.core.events import LaneAdvanced, SensorAwaited, SensorLeft
 from holdfast.core.ids import short
-from holdfast.core.lanes import ROOT_LANE, START, Lane
+from holdfast.core.lanes import ROOT_LANE, START, Lane, Op
 from holdfast.core.lifecycle import may
 from holdfast.core.model import Actor, Status, Wait
 from holdfast.core.preview import preview
@@ -26,8 +27,9 @@ from holdfast.store.records import Header
 
 from .items import Reply, committed, future_reply
 from .reads import TurnReads
-from .rebuild import rebuild
+from .rebuild import rebuild, transitions
 from .sharing import SharedVerbs
+from .why import here
 
 if TYPE_CHECKING:
     from holdfast.core.requests import Request
@@ -121,8 +123,8 @@ class RevivingVerbs(SharedVerbs):
         with self.store.reading() as queries:
             state = rebuild(queries, id)
             waiting = _asked(state)
-            program = self._program(queries, state.definition) if waiting else None
-        found = [lane for lane in waiting if not step or step in (_step(lane), label_at(program, lane))]
+            program = self._program(queries, state.definition)
+        found = [lane for lane in waiting if not step or step in (_step(lane), here(program, lane)[1])]
         if not found:
             there = ", ".join(f"`{name}`" for name in sorted({_step(lane) for lane in waiting}))
             what = f"does not wait for approval of `{step}`" if step else "waits for no approval"
@@ -158,10 +160,11 @@ class RevivingVerbs(SharedVerbs):
         if not any(step.kind == "approve" for step in getattr(program, "steps", ())):
             return []
         state = rebuild(queries, header.id)
-        found = {lane.signal: lane for lane in reversed(_asked(state))}
+        waits = waits_of(queries, state, approvals_only=True)
         return [
-            ApprovalView(header.id, header.workflow, _step(lane), message_of(queries, state, program, lane), state.at)
-            for lane in reversed(found.values())
+            ApprovalView(header.id, header.workflow, _step(lane), waits[lane.id][1], waits[lane.id][0])
+            for lane in _asked(state)
+            if lane.id in waits
         ]
 
 
@@ -196,31 +199,30 @@ def _step(lane: Lane) -> str:
     return lane.signal.removeprefix(APPROVAL)
 
 
-def message_of(queries: Queries, state: State, program: Program, lane: Lane) -> str:
-    """What the step asks, as it was logged when it was entered."""
-    label = label_at(program, lane)
-    said, after = "", 0
-    while rows := queries.logs(state.id, after, 1000):
-        after = rows[-1].number
-        for row in rows:
-            if row.line.step == label and row.line.message.startswith(ASKS):
-                said = row.line.message.removeprefix(ASKS)
-    return said
+def waits_of(queries: Queries, state: State, *, approvals_only: bool = False) -> dict[int, tuple[int, str]]:
+    """By lane that waits for something from outside: since when, and what it asks of people. The history knows that;
+    the state need not."""
+    kinds = (Wait.SIGNAL,) if approvals_only else (Wait.SIGNAL, Wait.SENSOR)
+    waiting = {lane.id for lane in (_asked(state) if approvals_only else state.lanes.values()) if lane.wait in kinds}
+    since: dict[int, tuple[int, str]] = {}
+    for _, at, events in transitions(queries, state.id) if waiting and not state.status.is_ended else ():
+        for event in events:
+            if isinstance(event, SensorAwaited):
+                since.setdefault(event.lane, (at, ""))
+            elif isinstance(event, SensorLeft):
+                since.pop(event.lane, None)
+            elif isinstance(event, LaneAdvanced) and any(op[0] == Op.LISTEN for op in event.ops):
+                said = [line.message for line in event.logs if line.message.startswith(ASKS)]
+                since[event.lane] = (at, said[-1].removeprefix(ASKS) if said else "")
+    return {lane: found for lane, found in since.items() if lane in waiting}
 
 
 #: how the line begins that an `approve` step writes
 ASKS = "needs approval: "
 
 
-def label_at(program: Program | None, lane: Lane) -> str:
-    """What people call the step at which a lane is."""
-    frame = lane.frames[-1]
-    step = program.step_at(frame.scope, frame.body, frame.position) if program is not None else None
-    return program.label(step) if program is not None and step is not None else ""
-
-
 def _standing(lane: Lane, program: Program) -> StandView:
-    label = label_at(program, lane)
+    label = here(program, lane)[1]
     error = lane.failure.message if lane.failure is not None else ""
     return StandView(lane.id, label, lane.wait.name.lower(), error)
 

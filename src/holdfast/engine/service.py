@@ -57,7 +57,7 @@ from .items import Reply, committed, future_reply
 from .rebuild import rebuild, transitions
 from .retention import Keeping
 from .retention import keeping as default_keeping
-from .reviving import RevivingVerbs
+from .reviving import RevivingVerbs, waits_of
 from .sharing import lock_rows
 from .showing import Unread, shown, view_of
 from .why import explain, queue_reason, with_stumbles, worker_state
@@ -274,7 +274,8 @@ class Service(RevivingVerbs):
             view = view_of(queries, header)
             if header.status.is_ended:
                 return view
-            why = self._why(queries, rebuild(queries, id))
+            state = rebuild(queries, id)
+            why = self._why(queries, state, waits_of(queries, state, approvals_only=True))
         return msgspec.structs.replace(view, waiting=[reason.text for reason in why.reasons])
 
     def executions(
@@ -328,13 +329,14 @@ class Service(RevivingVerbs):
         id = self.resolve(actor, id)
         with self.store.reading() as queries:
             self._header(queries, actor, id)
-            return self._why(queries, rebuild(queries, id))
+            state = rebuild(queries, id)
+            return self._why(queries, state, waits_of(queries, state))
 
-    def _why(self, queries: Queries, state: State) -> WhyView:
+    def _why(self, queries: Queries, state: State, waits: Mapping[int, tuple[int, str]]) -> WhyView:
+        """`waits` is of `waits_of`."""
         program = self._program(queries, state.definition)
-        view = explain(
-            state, queries.workers(), queries.claim_counts(), program.label, self.store.now(), lock_rows(queries, state)
-        )
+        workers, busy, locks = queries.workers(), queries.claim_counts(), lock_rows(queries, state)
+        view = explain(state, workers, busy, program, self.store.now(), locks, waits)
         if self._engine is None or not self._engine.agenda.has_stumbles:
             return view
         tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(state.id)]

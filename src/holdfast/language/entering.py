@@ -273,7 +273,7 @@ def answered(run: Run, walk: Walk, step: Step) -> bool:
         if not truthy(given.get("approved", True)):
             who, note = given.get("by") or "somebody", given.get("note") or ""
             message = f"rejected by {who}{f': {note}' if note else ''}"
-            raise failing.Raised(Failure("rejected", message, details=given))
+            raise failing.Raised(Failure("rejected", message, details=given, is_repeatable=True))
     walk.local = None
     return done(run, walk, step)
 

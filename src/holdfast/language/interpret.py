@@ -114,6 +114,10 @@ class YamlProgram:
         steps = self.workflow.bodies.get((scope, body), ())
         return steps[position].index if position < len(steps) else None
 
+    def limit_of(self, step: int) -> str | None:
+        plan = self.workflow.steps[step].again if step >= 0 else None
+        return None if plan is None else ", ".join(map(str, plan.limits))
+
     def may_resume(self, state: State) -> str:
         return again.why_not(self.workflow, state)
 
