@@ -43,6 +43,7 @@ from .bodies import (
     ListQuery,
     LogPage,
     LogsQuery,
+    ReasonQuery,
     SignalBody,
     StartBody,
     StreamQuery,
@@ -274,13 +275,26 @@ async def cancel(call: Call[Nothing, CancelBody]) -> Reply:
     mode = call.body.mode
     if mode != "cancel":
         raise InvalidRequest(f"mode: {mode!r} is not offered; the only mode so far is 'cancel'")
+    return await _cancel(call, call.body.reason)
+
+
+@routes.add(
+    "DELETE", _ONE, role=Role.OPERATOR, query=ReasonQuery, answer=ExecutionView,
+    refusals=(*_UNKNOWN, ExecutionEnded, WrongStatus, *_WRITING),
+)  # fmt: skip
+async def remove(call: Call[ReasonQuery, None]) -> Reply:
+    """The same as cancel. The history stays; `purge` forgets it."""
+    return await _cancel(call, call.query.reason)
+
+
+async def _cancel(call: Call[Any, Any], reason: str) -> Reply:
     id = await call.app.threaded(_id, call)
-    await call.app.waiting.commit(partial(call.service.engine.cancel, id, call.body.reason, call.actor))
+    await call.app.waiting.commit(partial(call.service.engine.cancel, id, reason, call.actor))
     return Reply(await call.app.threaded(_show, call, id))
 
 
 @routes.add(
-    "DELETE", _ONE, role=Role.OPERATOR, answer=ExecutionView,
+    "POST", f"{_ONE}/purge", role=Role.OPERATOR, answer=ExecutionView,
     refusals=(*_UNKNOWN, WrongStatus, UnsafeUnseen, BadArchive, *_WRITING),
 )  # fmt: skip
 def purge(call: Call[Nothing, None]) -> ExecutionView:

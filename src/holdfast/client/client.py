@@ -221,7 +221,7 @@ class Client:
 
     def purge(self, id: str) -> ExecutionView:
         """Forget an execution that has ended; the answer is the last that is seen of it here."""
-        _, data = self._line.ask("DELETE", f"{V1}/executions/{_part(id)}", is_repeatable=False)
+        _, data = self._line.ask("POST", f"{V1}/executions/{_part(id)}/purge", is_repeatable=False)
         return _decode(data, ExecutionView)
 
     def retention(self) -> RetentionView:

@@ -163,7 +163,7 @@ class ExecutionEnded(Refused):
 class UnsafeUnseen(Refused):
     """The execution ended unsafe, and nobody has acknowledged that."""
 
-    code, status = "HF0311", 409
+    code, status = "HF0331", 409
 
 
 # --- workers and attempts --------------------------------------------------------------------------

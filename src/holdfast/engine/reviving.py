@@ -29,7 +29,7 @@ from .items import Reply, committed, future_reply
 from .reads import TurnReads
 from .rebuild import rebuild, transitions
 from .sharing import SharedVerbs
-from .why import here
+from .why import Waiting, here
 
 if TYPE_CHECKING:
     from holdfast.core.requests import Request
@@ -124,6 +124,7 @@ class RevivingVerbs(SharedVerbs):
             state = rebuild(queries, id)
             waiting = _asked(state)
             program = self._program(queries, state.definition)
+            waits = waits_of(queries, state, approvals_only=True)
         found = [lane for lane in waiting if not step or step in (_step(lane), here(program, lane)[1])]
         if not found:
             there = ", ".join(f"`{name}`" for name in sorted({_step(lane) for lane in waiting}))
@@ -136,9 +137,7 @@ class RevivingVerbs(SharedVerbs):
         lane = found[0]
         value = {"approved": approved, "by": actor.name, "note": note}
         # Two people may answer at the same time: the second answer must not count for the next time it asks.
-        visit = max(lane.visits.values(), default=0)
-        key = f"{lane.signal}/{lane.id}/{visit}/{lane.rounds}/{state.run}"
-        self.engine.signal(id, lane.signal, value, actor, reply, key)
+        self.engine.signal(id, lane.signal, value, actor, reply, f"{lane.signal}/{waits[lane.id].event}")
 
     def approvals(self, actor: Actor) -> list[ApprovalView]:
         """What waits for somebody's word, in the newest executions that have not ended."""
@@ -162,7 +161,7 @@ class RevivingVerbs(SharedVerbs):
         state = rebuild(queries, header.id)
         waits = waits_of(queries, state, approvals_only=True)
         return [
-            ApprovalView(header.id, header.workflow, _step(lane), waits[lane.id][1], waits[lane.id][0])
+            ApprovalView(header.id, header.workflow, _step(lane), waits[lane.id].asks, waits[lane.id].since)
             for lane in _asked(state)
             if lane.id in waits
         ]
@@ -199,21 +198,21 @@ def _step(lane: Lane) -> str:
     return lane.signal.removeprefix(APPROVAL)
 
 
-def waits_of(queries: Queries, state: State, *, approvals_only: bool = False) -> dict[int, tuple[int, str]]:
+def waits_of(queries: Queries, state: State, *, approvals_only: bool = False) -> dict[int, Waiting]:
     """By lane that waits for something from outside: since when, and what it asks of people. The history knows that;
     the state need not."""
     kinds = (Wait.SIGNAL,) if approvals_only else (Wait.SIGNAL, Wait.SENSOR)
     waiting = {lane.id for lane in (_asked(state) if approvals_only else state.lanes.values()) if lane.wait in kinds}
-    since: dict[int, tuple[int, str]] = {}
-    for _, at, events in transitions(queries, state.id) if waiting and not state.status.is_ended else ():
-        for event in events:
+    since: dict[int, Waiting] = {}
+    for last, at, events in transitions(queries, state.id) if waiting and not state.status.is_ended else ():
+        for number, event in enumerate(events, last - len(events) + 1):
             if isinstance(event, SensorAwaited):
-                since.setdefault(event.lane, (at, ""))
+                since.setdefault(event.lane, Waiting(at, "", number))
             elif isinstance(event, SensorLeft):
                 since.pop(event.lane, None)
             elif isinstance(event, LaneAdvanced) and any(op[0] == Op.LISTEN for op in event.ops):
                 said = [line.message for line in event.logs if line.message.startswith(ASKS)]
-                since[event.lane] = (at, said[-1].removeprefix(ASKS) if said else "")
+                since[event.lane] = Waiting(at, said[-1].removeprefix(ASKS) if said else "", number)
     return {lane: found for lane, found in since.items() if lane in waiting}
 
 

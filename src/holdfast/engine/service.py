@@ -60,7 +60,7 @@ from .retention import keeping as default_keeping
 from .reviving import RevivingVerbs, waits_of
 from .sharing import lock_rows
 from .showing import Unread, shown, view_of
-from .why import explain, queue_reason, with_stumbles, worker_state
+from .why import Waiting, explain, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -332,7 +332,7 @@ class Service(RevivingVerbs):
             state = rebuild(queries, id)
             return self._why(queries, state, waits_of(queries, state))
 
-    def _why(self, queries: Queries, state: State, waits: Mapping[int, tuple[int, str]]) -> WhyView:
+    def _why(self, queries: Queries, state: State, waits: Mapping[int, Waiting]) -> WhyView:
         """`waits` is of `waits_of`."""
         program = self._program(queries, state.definition)
         workers, busy, locks = queries.workers(), queries.claim_counts(), lock_rows(queries, state)
@@ -413,9 +413,8 @@ class Service(RevivingVerbs):
 
     def unknown(self, id: str) -> str:
         """What is said of an execution that is not there."""
-        if self.keeping.archive is not None:
-            return f"no execution {id}; if it was purged, `holdfast archive show {id}` shows it"
-        return f"no execution {id}; it may have been purged (`holdfast retention`); `holdfast ps` lists what is kept"
+        how = f"holdfast archive show {id}" if self.keeping.archive is not None else "holdfast retention"
+        return f"no execution {id}; `holdfast ps` lists them (it may have been purged: `{how}`)"
 
     def _header(self, queries: Queries, actor: Actor, id: str) -> Header:
         header = queries.header(actor.tenant, id) if is_id(id) else None

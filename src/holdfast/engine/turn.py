@@ -18,7 +18,7 @@ from holdfast.core.codec import chain, pack, unpack_events
 from holdfast.core.decide import claim, decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
-from holdfast.core.program import HeaderKey, Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
+from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
 from holdfast.core.requests import (
     BreakLock,
     ClaimJob,
@@ -41,8 +41,8 @@ from holdfast.transport.messages import CancelNotice, Parcel
 
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
-from .items import Ask, Item, KeepLogs, Publish, PublishAll, Purge, ResendJob
-from .retention import is_forgettable
+from .items import Ask, Item, KeepLogs, Publish, PublishAll, ResendJob
+from .purging import Purge
 from .sensing import PutSensor
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
@@ -127,7 +127,8 @@ class Turn:
             self.claims = [claim for claim in self.claims if not claim.is_withdrawn]
 
     def _known(self) -> dict[str, int]:
-        known = {}
+        known: dict[str, int] = {}
+        purges: list[Purge] = []
         for item in self.items:
             if isinstance(item, Ask) and item.execution not in known:
                 cached = self.committer.cache.get(item.execution)
@@ -137,12 +138,14 @@ class Turn:
                 elif type(item.request) is not StartExecution or item.tries:
                     # A new id is made of chance: it is taken to be new, and the store says if it is not.
                     known[item.execution] = 0
-        for item in self.items:
-            if isinstance(item, Purge):
-                # Locked with the others, in one order. What anybody asks something of in this turn is not purged.
-                asked = self._asked()
-                known |= {id: version for id, (version, _) in item.wanted.items() if id not in asked}
-                self.purging |= item.wanted.keys() - asked
+            elif isinstance(item, Purge):
+                purges.append(item)
+        if purges:
+            # Locked with the others, in one order. What anybody asks something of in this turn is not purged.
+            asked = self._asked()
+            for purge in purges:
+                known |= {id: version for id, (version, _) in purge.wanted.items() if id not in asked}
+                self.purging |= purge.wanted.keys() - asked
         return known
 
     def _asked(self) -> set[str]:
@@ -354,21 +357,10 @@ class Turn:
         return ()
 
     def _purge(self, index: int, item: Purge) -> tuple[Key, ...]:
-        asked = self._asked()
-        keys = [HeaderKey(id) for id in item.wanted if id not in asked]
-        if unread := [key for key in keys if key not in self.reads.rows]:
-            return tuple(unread)
-        taken = {id for id, _ in self.batch.purged}
-        gone: list[str] = []
-        for key in keys:
-            # Read under the lock: resumed, replayed or spoken of since it was chosen, it stays.
-            header: Header | None = self.reads.rows[key]
-            if header is None or header.id in taken or not is_forgettable(header):
-                continue
-            if (header.version, header.logs) == item.wanted[header.id]:
-                self.batch.purged.append((header.id, header.version))
-                gone.append(header.id)
-        self.results[index] = (gone, None)
+        try:
+            self.results[index] = (item.decide(self.reads.rows, self._asked(), self.batch), None)
+        except Missing as missing:
+            return missing.keys
         return ()
 
     # --- claims ---------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
+from typing import NamedTuple
 
 from holdfast.core.ids import short
 from holdfast.core.lanes import DELAY, PAUSE, ROOT_LANE, WAITING, Lane
@@ -23,6 +24,19 @@ from .agenda import Stumble
 UNREACHABLE = 120_000_000
 #: As many reasons are given at the most.
 REASONS = 50
+
+
+class Waiting(NamedTuple):
+    """A lane that waits for something from outside."""
+
+    since: int
+    #: what it asks of people
+    asks: str = ""
+    #: number of the event with which it began
+    event: int = 0
+
+
+_LONG = Waiting(0)
 
 
 def worker_state(worker: WorkerRow, now: int) -> str:
@@ -63,7 +77,7 @@ def explain(
     program: Program,
     now: int,
     locks: Mapping[tuple[str, str], LockRow] = MappingProxyType({}),
-    waits: Mapping[int, tuple[int, str]] = MappingProxyType({}),
+    waits: Mapping[int, Waiting] = MappingProxyType({}),
 ) -> WhyView:
     """`locks` has those that it waits for, `waits` since when lanes wait and what they ask of people, if known."""
     reasons: list[Reason] = []
@@ -74,7 +88,7 @@ def explain(
     for job in state.jobs.values():
         reasons.append(_job(state, job, workers, busy, label, now))
     for lane in state.lanes.values():
-        reasons += _lane(state, lane, program, now, *waits.get(lane.id, (0, "")))
+        reasons += _lane(state, lane, program, now, waits.get(lane.id, _LONG))
     reasons += [_lock(state, hold, locks) for hold in state.locks.values() if not hold.fence]
     reasons += _limits(state, program, now) if reasons else []
     if len(reasons) > REASONS:
@@ -100,10 +114,10 @@ def here(program: Program, lane: Lane) -> tuple[int, str]:
     return (-1, "") if step is None else (step, program.label(step))
 
 
-def _lane(state: State, lane: Lane, program: Program, now: int, since: int, asks: str) -> list[Reason]:
+def _lane(state: State, lane: Lane, program: Program, now: int, waiting: Waiting) -> list[Reason]:
     step, name = here(program, lane)
     where = f"step {name}" if name else "the workflow"
-    ago = f" for {seconds(max(0, now - since))}" if since else ""
+    ago = f" for {seconds(max(0, now - waiting.since))}" if waiting.since else ""
     reasons: list[Reason] = []
     if lane.stop is not None:
         text = f"{where} is being stopped ({lane.stop.message}); waits for what is in flight there"
@@ -112,7 +126,7 @@ def _lane(state: State, lane: Lane, program: Program, now: int, since: int, asks
         case Wait.TIMER if WAITING in lane.timers:
             reasons.append(_timer(state, lane, program, step, name, now))
         case Wait.SIGNAL if lane.signal.startswith(APPROVAL):
-            reasons.append(_approval(state, lane, name, ago, asks))
+            reasons.append(_approval(state, lane, name, ago, waiting.asks))
         case Wait.SIGNAL:
             command = f"holdfast signal {short(state.id)} {lane.signal}"
             reasons.append(Reason("signal", f"waits for the signal `{lane.signal}`{ago}", name, command))

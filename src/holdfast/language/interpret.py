@@ -181,8 +181,8 @@ class Run:
     now: int
 
     __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over", "loaded",
-                 "next_lane", "next_timer", "now", "queue", "reads", "retention", "shared", "state", "told", "turns_left", "walks",
-                 "workflow")  # fmt: skip
+                 "next_lane", "next_timer", "now", "queue", "reads", "retention", "shared", "state", "told",
+                 "turns_left", "walks", "workflow")  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
         self.workflow = workflow
