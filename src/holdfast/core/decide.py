@@ -17,21 +17,19 @@ from . import program as p
 from . import requests as r
 from . import waypoints
 from .backoff import retry_at
+from .begin import begin
 from .errors import (
     CannotResume,
-    DuplicateExecution,
     ExecutionEnded,
     PayloadTooLarge,
     Refused,
     StaleAttempt,
-    UnknownEntity,
     UnknownExecution,
-    UnknownWorkflow,
     WrongStatus,
 )
 from .ledger import Entry
-from .lifecycle import MOVING, QUIET_START, may
-from .model import Actor, Effect, Failure, JobSpec, JobStatus, Problem, Status
+from .lifecycle import MOVING, may
+from .model import Actor, Effect, Failure, JobSpec, JobStatus, Status
 from .sharing import Waking, answer, closing, facts
 from .snapshot import copy_state
 from .state import Job, State, fold, open_state
@@ -66,78 +64,14 @@ def claim(state: State, id: int, worker: str) -> list[e.Event]:
 
 
 def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> list[e.Event]:
-    if state.version:
-        raise DuplicateExecution(f"execution {state.id} already exists; start another with a new id")
-    tenant = request.actor.tenant
-    version, digest = 0, request.definition
-    if request.entity and reads.entity(p.EntityKey(tenant, request.entity)) is None:
-        raise UnknownEntity(f"no entity {request.entity!r}; `holdfast entity set {request.entity}` makes one")
-    if request.workflow:
-        name, _, number = request.workflow.partition(":")
-        key = p.WorkflowKey(tenant, name, int(number) if number.isdigit() else 0)
-        published = reads.workflow(key)
-        if published is None or (number and not number.isdigit()):
-            raise UnknownWorkflow(
-                f"no workflow {request.workflow!r} is published; `holdfast publish FILE` publishes one"
-            )
-        version, digest = published.version, published.definition
-    program = reads.program(digest)
+    events, program = begin(state, request, reads)
     if program is None:
-        raise UnknownWorkflow("the definition that belongs to this request is not stored")
-
-    given = reads.load(state.id, request.input)
-    input, problems = program.check_input(given)
-    offers = {}
-    for block in program.blocks:
-        offer = reads.block(block)
-        if offer is None:
-            problems.append(
-                Problem(
-                    "HF0211",
-                    f"block `{block}` was never registered",
-                    help="start a worker that offers it: `holdfast worker -m MODULE`",
-                )
-            )
-        else:
-            offers[block] = offer
-    specs, misfits = program.pin(offers)
-    problems += [problem for problem in misfits if not problem.warning]
-
-    if problems:
-        # What was asked for, not what would have become of it.
-        input = given
-    events: list[e.Event] = [
-        e.ExecutionStarted(
-            tenant,
-            program.name,
-            version,
-            digest,
-            reads.keep(state.id, input),
-            request.actor,
-            request.labels,
-            entity=request.entity,
-        )
-    ]
-    if problems:
-        return [*events, e.ExecutionFailed(Status.FAILED_SAFE, failure=_invalid(problems))]
-    if specs:
-        events.append(e.BlocksPinned(specs))
-    rule, hash = program.retention
-    if rule:
-        events.append(e.RetentionSet(rule, hash))
-    events.append(e.PhasesPassed(QUIET_START))
+        return events
     # The program looks at a state in which the execution is already running.
     begun = fold(open_state(state.id), now, events)
     transition = _Transition(begun, now, reads)
     transition.advance(p.Begun(), program)
     return events + closing(begun, transition.events, now, reads)
-
-
-def _invalid(problems: list[Problem]) -> Failure:
-    first = problems[0]
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    listed = [{"code": x.code, "message": x.message, "path": x.path, "help": x.help} for x in problems]
-    return Failure("invalid", first.message + more, code=first.code, details=listed)
 
 
 class _Transition:

@@ -182,7 +182,7 @@ class Compiler(InputCompiler, StepCompiler):
 
     # --- compiling ---------------------------------------------------------------------------------
     def workflow(self, main: Unit) -> Workflow:
-        self._circles(main, [])
+        self._circles(main, [], set())
         self.steps = [Step(draft.index, draft.kind.name, "", "") for draft in self.drafts]
         self.revisits = any(
             draft.kind.name in ("goto", "retry") or {"next", "repeat", "retry"} & draft.common.keys()
@@ -240,15 +240,17 @@ class Compiler(InputCompiler, StepCompiler):
     def _owners(self) -> list[Owner]:
         return [step.owner for step in self.steps if step.owner is not None] + [self.main_owner]
 
-    def _circles(self, unit: Unit, around: list[tuple[str, Unit]]) -> None:
+    def _circles(self, unit: Unit, around: list[tuple[str, Unit]], done: set[int]) -> None:
         for name, used in unit.used.items():
-            names = [each for each, _ in around]
             if used is unit or any(used is other for _, other in around):
                 node = next(draft.node for draft in self.drafts if draft.uses == name)
-                way = " → ".join([*names, name])
+                way = " → ".join([*(each for each, _ in around), name])
                 self.units[0].report.add(node, "HF0137", f"step types use each other in a circle: {way}")
                 return
-            self._circles(used, [*around, (name, used)])
+            # However many ways lead to a type, what it uses is looked at once.
+            if id(used) not in done:
+                self._circles(used, [*around, (name, used)], done)
+                done.add(id(used))
 
     def _unit(self, unit: Unit) -> Owner:
         self.report = report = unit.report
@@ -258,10 +260,9 @@ class Compiler(InputCompiler, StepCompiler):
             known = frozenset((*(parameter.name for parameter in unit.parameters or ()), *unit.defaults))
         if unit.index >= 0:
             known = known or frozenset()
-        drafts = self.drafts[unit.first : unit.last]
-        dashed = frozenset(
-            name for name in (*(known or ()), *(v for draft in drafts for v in draft.lane.variables)) if "-" in name
-        )
+        lanes = {id(draft.lane): draft.lane for draft in self.drafts[unit.first : unit.last]}
+        names = (*(known or ()), *(name for lane in lanes.values() for name in lane.variables))
+        dashed = frozenset(name for name in names if "-" in name)
         self.shared = Shared(report, known, dashed, frozenset(unit.reader.ids))
         self.unit_uses = {name: used.index for name, used in unit.used.items()}
         self.all_idempotent = self._says_all(keys.get("idempotent"))

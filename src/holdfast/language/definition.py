@@ -458,7 +458,7 @@ class Reader(ShortForms):
         lane = LaneNames(draft.lane)
         made = Body([], lane)
         value = item.value
-        if isinstance(value, dict) and any(style_free(key) == "steps" for key in value):
+        if isinstance(value, dict) and _is_branch(value):
             parts = take_keys(report, item, BRANCH_KEYS, "a branch", "not a key of a branch")
             if "id" in parts:
                 made.key = self._id(parts["id"])
@@ -497,7 +497,8 @@ class Reader(ShortForms):
         report = self.report
         items: list[tuple[str, Node]] = []
         if isinstance(node.value, dict):
-            items = list(node.value.items())
+            # As they are stored: a map has no order, and what runs after a restart must be numbered like this.
+            items = sorted(node.value.items())
         elif isinstance(node.value, list):
             items = [("", item) for item in node.value]
         else:
@@ -516,6 +517,13 @@ class Reader(ShortForms):
             draft.bodies.append(made)
 
 
+def _is_branch(value: dict[str, Node]) -> bool:
+    """`{id, steps}`, and not a step that has steps itself."""
+    keys = {style_free(key) for key in value}
+    return "steps" in keys and not keys & _SAYS_STEP
+
+
+_SAYS_STEP = frozenset(("step", "s", "shorthand", "type", *TYPE_INDEX))
 #: kinds whose body is a lane of its own
 NESTING = frozenset(("workflow", "foreach"))
 #: kinds on which `retry` means to do the whole step again

@@ -49,7 +49,7 @@ from .tree import (
 #: evaluation steps per expression; an operation on a list or text costs one per so many items or characters
 FUEL = 10_000
 MAX_DATA_DEPTH = 100
-_PER_ITEMS = 64
+_PER_ITEMS = 32
 #: and so many steps of a regular expression
 STEPS_PER_FUEL = 64
 _PER_CHARS = 1024
@@ -368,8 +368,10 @@ def _call(node: Expr, name: str, args: tuple[Expr, ...], lenient: bool) -> Fn:
         else:
             result = run(node, *values)
         kind = type(result)
-        if (kind is str or kind is list) and len(result) > MAX_SIZE:
-            raise ExpressionError("the result is too large", node, code="HF0161")
+        if kind is str or kind is list:
+            if len(result) > MAX_SIZE:
+                raise ExpressionError("the result is too large", node, code="HF0161")
+            spend(scope, len(result) // (_PER_CHARS if kind is str else _PER_ITEMS), node)
         return result
 
     return call

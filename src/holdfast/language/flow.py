@@ -131,7 +131,7 @@ def finish(run: Run, walk: Walk, step: Step) -> bool:
     """The visit is over, well or handled."""
     walk.cancel_timer(walk.depth - 1)
     if step.repeat is not None and again.repeats(run, walk, step):
-        return walk.wait is not Wait.TIMER
+        return not step.repeat.delay
     if step.cleanup:
         walk.handle(step.index, FINALLY, walk.depth, None, ("on", walk.output))
         return True

@@ -18,6 +18,7 @@ from .problems import PROBLEMS, summary
 MAX_PROBLEMS = 100
 
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
 
 class Document:
@@ -92,7 +93,7 @@ class Node:
         while node is not None and node.parent is not None:
             if isinstance(node.key, int):
                 parts.append(f"[{node.key}]")
-            elif re.fullmatch(r"[A-Za-z_][\w-]*", node.key):
+            elif _PLAIN_KEY.fullmatch(node.key):
                 parts.append(f".{node.key}")
             else:
                 parts.append(f"['{node.key}']")

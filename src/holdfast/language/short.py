@@ -11,7 +11,7 @@ from .names import RESERVED_NAMES, Excerpt, LaneNames
 from .nodes import Node, Report
 from .places import Place, parse_place
 from .problems import Unreadable, did_you_mean, suggest
-from .shorthand import Capture, match_shorthand, word_end
+from .shorthand import BadTemplate, Capture, match_shorthand, word_end
 from .steps import BLOCK_FORMS, COMING_TYPES, STEP_TYPES, TYPE_INDEX, USE, StepType
 from .values import type_of
 
@@ -36,12 +36,16 @@ class Body:
     is_inline: bool = False
     #: of a node of a graph: what comes before it
     needs: list[Excerpt] = field(default_factory=list)
+    #: the ids of its steps, once somebody asks
+    ids: frozenset[str] | None = None
 
     def has(self, id: str) -> bool:
-        """Whether a step of that id can be gone to from inside."""
+        """Whether a step of that id can be gone to from inside. Asked only when all steps are there."""
         body: Body | None = self
         while body is not None:
-            if any(step.id == id for step in body.steps):
+            if body.ids is None:
+                body.ids = frozenset(step.id for step in body.steps)
+            if id in body.ids:
                 return True
             body = body.around
         return False
@@ -156,7 +160,12 @@ class ShortForms:
         return draft
 
     def _parameters_of(self, draft: Draft, rest: Excerpt, name: str, template: str) -> None:
-        found = match_shorthand(template, rest.text)
+        try:
+            found = match_shorthand(template, rest.text)
+        except BadTemplate as bad:
+            rest.report(self.report, "HF0111", f"the short form of `{name}` cannot be read: {bad}",
+                        help=f"mend `shorthand` of `{name}`, or give its parameters under `input`")  # fmt: skip
+            return
         if found is None:
             self._unmatched(name, template, rest)
             return

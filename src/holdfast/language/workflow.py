@@ -22,7 +22,7 @@ from .compiled import Workflow
 from .conditions import style_free
 from .documents import check_names, hint_booleans, named, workflows_of
 from .interpret import YamlProgram
-from .load import load_data, read
+from .load import MAX_DEPTH, MAX_NODES, load_data, read
 from .nodes import Document, Report
 
 Library = Mapping[str, Document]
@@ -99,19 +99,60 @@ def digest(definition: Any) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
+class _Linked(NamedTuple):
+    """What a workflow is stored as, and how large that is when it is read back."""
+
+    data: dict[str, Any]
+    values: int
+    depth: int
+
+
+class _Linker:
+    """Puts into definitions what they use. Each is put together once, however many ways lead to it."""
+
+    def __init__(self, library: Library, uses: Mapping[str, tuple[str, ...]]) -> None:
+        self.library = library
+        #: of those that were compiled already
+        self.uses = uses
+        self.made: dict[str, _Linked] = {}
+
+    def link(self, document: Document, uses: Iterable[str]) -> _Linked:
+        data = document.root.plain()
+        data = {"steps": data} if isinstance(data, list) else data
+        values, depth = _extent(data)
+        pinned = data.get("uses") or {}
+        missing = {name: self.named(name) for name in uses if name not in pinned}
+        if missing:
+            data = {**data, "uses": {**pinned, **{name: each.data for name, each in missing.items()}}}
+            values += 1 + sum(each.values for each in missing.values())
+            depth = max(depth, 2 + max(each.depth for each in missing.values()))
+        return _Linked(data, values, depth)
+
+    def named(self, name: str) -> _Linked:
+        """A step type with what it uses itself."""
+        made = self.made.get(name)
+        if made is None:
+            found = self.library[name]
+            uses = self.uses[name] if name in self.uses else compile_document(found, self.library)[0].uses
+            made = self.made[name] = self.link(found, uses)
+        return made
+
+
+def _extent(data: Any) -> tuple[int, int]:
+    """How many values, and how deep they are nested."""
+    values = deepest = 0
+    level = [data]
+    while level:
+        values += len(level)
+        deepest += 1
+        maps = [item for each in level if isinstance(each, dict) for item in each.values()]
+        level = maps + [item for each in level if isinstance(each, list) for item in each]
+    return values, deepest
+
+
 def definition_of(document: Document, library: Library = _NONE, uses: Iterable[str] = ()) -> dict[str, Any]:
     """The plain data of a document, with whatever it uses of the library inside: what is stored needs nothing else."""
-    data = document.root.plain()
-    data = {"steps": data} if isinstance(data, list) else data
-    pinned = data.get("uses") or {}
-    missing = [name for name in uses if name not in pinned]
-    return {**data, "uses": {**pinned, **{name: _linked(name, library) for name in missing}}} if missing else data
-
-
-def _linked(name: str, library: Library) -> dict[str, Any]:
-    """A step type with what it uses itself."""
-    found = library[name]
-    return definition_of(found, library, compile_document(found, library)[0].uses)
+    return _Linker(library, {}).link(document, uses).data
 
 
 class Signature(NamedTuple):
@@ -272,8 +313,27 @@ def _checked(found: list[Document], report: Report, library: Library) -> list[De
     compiled = _compile_all(found, report, library)
     report.check()
     together = _together(found, library)
+    linker = _Linker(together, {d.name: w.uses for d, (w, _) in zip(found, compiled, strict=True) if d.name})
+    linked = [linker.link(document, workflow.uses) for document, (workflow, _) in zip(found, compiled, strict=True)]
+    for document, made in zip(found, linked, strict=True):
+        _check_extent(document, made, report)
+    report.check()
     return [
-        Definition(document.name, document, definition_of(document, together, workflow.uses), YamlProgram(workflow),
+        Definition(document.name, document, made.data, YamlProgram(workflow),
                    [*early, *warnings] if document is found[0] else warnings)
-        for document, (workflow, warnings) in zip(found, compiled, strict=True)
+        for document, made, (workflow, warnings) in zip(found, linked, compiled, strict=True)
     ]  # fmt: skip
+
+
+def _check_extent(document: Document, made: _Linked, everything: Report) -> None:
+    """With all it uses inside, it must still be something that can be read back."""
+    report = Report(document)
+    if made.values > MAX_NODES:
+        report.add(document.root, "HF0106",
+                   f"with the step types it uses, the workflow has more than {MAX_NODES:,} values",
+                   help="each type brings what it uses itself; let fewer types use each other")  # fmt: skip
+    elif made.depth > MAX_DEPTH:
+        report.add(document.root, "HF0107",
+                   f"with the step types it uses, the workflow is nested more than {MAX_DEPTH} levels deep",
+                   help="each type brings what it uses itself; make the chain of types shorter")  # fmt: skip
+    everything.take(report.found)
