@@ -151,8 +151,9 @@ def test_explain(tmp_path: Path) -> None:
     assert "usual cause" in shown.out
     assert "short form" in holdfast("explain", "sleep", cwd=tmp_path).out
     both = holdfast("explain", "retry", "-o", "json", cwd=tmp_path).json
-    assert [topic["kind"] for topic in both] == ["key", "verb"]
+    assert [topic["kind"] for topic in both] == ["step", "key", "verb"]
     assert "allows" in holdfast("explain", "failed-unsafe", cwd=tmp_path).out
+    assert "`on-error`" in holdfast("explain", "lock-timeout", cwd=tmp_path).out
     assert "HF0203" in holdfast("explain", cwd=tmp_path).out
     unknown = holdfast("explain", "HF031", "-o", "json", cwd=tmp_path)
     assert unknown.json["error"]["code"] == "HF0802"

@@ -32,6 +32,7 @@ def marked(problem: Problem) -> str:
 CASES: list[tuple[str, str, str, str]] = [
     ("steps: [no-op]\nstpes: 1", "HF0102", "stpes", "did you mean `steps`?"),
     ("steps:\n- step: shell ls\n  id: precheck\n  tiemout: 5s", "HF0102", "tiemout", "did you mean `timeout`?"),
+    ("steps:\n- step: shell ls\n  lock: x", "HF0102", "lock", "`type: workflow` with `lock` and `steps`"),
     ("steps:\n- step: shell ls\n  command: x", "HF0102", "command", "input: {command: …}"),
     ("steps:\n- shell: ls\n  retry: {attemps: 2}", "HF0102", "attemps", "attempts"),
     ("steps:\n- step: no-op\n  on-eror: x", "HF0102", "on-eror", "did you mean `on-error`?"),

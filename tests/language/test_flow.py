@@ -189,6 +189,12 @@ def test_an_error_in_finally_replaces_the_other() -> None:
 def test_continue_on_error() -> None:
     world = steps("- {id: a, step: fail bad, continue-on-error: yes}\n- return ${steps.a.output.error.message}")
     assert world.output() == "bad"
+    # An error that is tolerated is followed by `finally`, as success is; one in `finally` is not tolerated.
+    world = steps(
+        "- {id: a, step: fail bad, continue-on-error: yes, finally: [log bye]}\n- return ${steps.a.output.error.kind}"
+    )
+    assert (world.output(), world.logs["e1"][-1]) == ("fail", "bye")
+    assert steps("- {step: fail one, continue-on-error: yes, finally: [fail two]}").failure().message == "two"
 
 
 def test_asserts_delays_and_repeats() -> None:

@@ -124,18 +124,13 @@ class WrongStatus(Refused):
 
 
 class CannotResume(Refused):
-    """It cannot carry on where it stands.
-
-    A step may have happened and may not happen twice. Replay from a waypoint, or use `--force` once you know what
-    really happened."""
+    """The execution cannot carry on where it stands."""
 
     code, status = "HF0303", 409
 
 
 class CannotReplay(Refused):
-    """There is no waypoint to replay from.
-
-    `--force` replays from any step, for those who may."""
+    """There is no waypoint to replay from."""
 
     code, status = "HF0304", 409
 
@@ -147,9 +142,7 @@ class UnknownStep(Refused):
 
 
 class NothingToApprove(Refused):
-    """The execution waits for no such approval.
-
-    Perhaps somebody else was faster."""
+    """The execution waits for no such approval."""
 
     code, status = "HF0306", 409
 

@@ -351,7 +351,11 @@ class Reader(ShortForms):
                     draft.args[known] = node.value[key]
                 continue
             candidates = [entry.name for entry in (*COMMON_KEYS, *kind.keys)]
-            help = did_you_mean(key, candidates)
+            of_nested = key_index(STEP_TYPES["workflow"].keys).get(style_free(key))
+            if of_nested is not None:
+                help = f"`{of_nested}` belongs to a nested workflow: `type: workflow` with `{of_nested}` and `steps`"
+            else:
+                help = did_you_mean(key, candidates)
             if not help and draft.block:
                 help = f"parameters of a block go under `input`: `input: {{{key}: …}}`"
             what = f"step `{draft.common['id'].value}`" if "id" in draft.common else f"a `{kind.name}` step"

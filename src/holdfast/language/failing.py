@@ -79,12 +79,13 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, un
         walk.cancel_timer(at)
         if came == 0 and step.on_error and is_handled:
             return _lay(walk, step.index, HANDLER, at + 1, failure)
-        if came in (0, HANDLER) and step.cleanup:
-            return _lay(walk, step.index, FINALLY, at + 1, failure, until)
         if step.continues and came != FINALLY and is_handled:
+            # Before `finally`, which follows a tolerated error as it follows success.
             walk.cut(at + 1)
             walk.drop()
             return flow.tolerated(run, walk, step, failure)
+        if came in (0, HANDLER) and step.cleanup:
+            return _lay(walk, step.index, FINALLY, at + 1, failure, until)
         frame = walk.frames[at]
         came, at = (frame.body, frame.base - 1) if frame.body in (HANDLER, FINALLY) else (0, at - 1)
     owner = run.workflow.owner_of(walk.scope_owner)
