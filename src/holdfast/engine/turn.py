@@ -440,7 +440,7 @@ class Turn:
 
     def _parcel(self, state: State, job: Job, session: Session) -> Parcel:
         spec = state.specs[job.spec]
-        input = self.reads.load(state.id, job.input)
+        input = self.reads.unpacked(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
         return Parcel(
             state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, f"{state.id}/{job.id}",
