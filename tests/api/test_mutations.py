@@ -63,7 +63,9 @@ def furnish(home: House) -> dict[str, list[str]]:
     home.client.publish(ECHO)
     home.client.publish(ECHO | {"name": "second"})
     ids = [home.start() for _ in range(3)]
-    ids += [home.start({"name": "big", "steps": [{"block": "test.echo", "input": {"value": "x" * 2000}}]})]
+    # It ends unsafe: nobody can purge it meanwhile.
+    big = [{"block": "test.echo", "input": {"value": "x" * 2000}}, {"block": "test.noop"}, "fail no"]
+    ids += [home.start({"name": "big", "steps": big})]
     for id in ids:
         home.client.wait(id, 20)
     digest = next(e["result"]["$blob"] for e in home.client.events(ids[3]) if e["type"] == "JobSucceeded")

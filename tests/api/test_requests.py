@@ -342,7 +342,15 @@ def test_lists_come_in_pages_and_filtered(home: House) -> None:
     for query in ("status=RUNNING,CANCELLING", "status=running&status=cancelling"):
         assert running in {item["id"] for item in home.ask("GET", f"{X}?{query}").json["items"]}
     assert not home.ask("GET", f"{X}?workflow={name}&status=RUNNING").json["items"]
-    home.ask("DELETE", f"{X}/{running}")
+    home.ask("POST", f"{X}/{running}/cancel", {})
+
+
+def test_cancel_stops_an_execution(home: House) -> None:
+    id = home.start(LONG)
+    body = {"mode": "cancel", "reason": "enough"}
+    assert home.ask("POST", f"{X}/{id[:12]}/cancel", body).status == 200
+    assert home.client.wait(id, 20).status == "CANCELLED"
+    assert home.ask("POST", f"{X}/{id}/cancel", body).status == 200, "said again, it is the same answer"
 
 
 def test_cancel_and_delete_stop_an_execution(home: House) -> None:
@@ -353,6 +361,41 @@ def test_cancel_and_delete_stop_an_execution(home: House) -> None:
         assert got.status == 200
         assert home.client.wait(id, 20).status == "CANCELLED"
         assert home.ask(method, f"{X}/{id}{path}", body).status in (200, 409)
+
+
+def test_purge_forgets_what_has_ended_and_nothing_else(home: House) -> None:
+    running = home.start(LONG)
+    got = home.ask("POST", f"{X}/{running}/purge")
+    assert (got.status, got.code) == (409, "HF0301")
+    home.ask("POST", f"{X}/{running}/cancel", {})
+    assert home.client.wait(running, 20).status == "CANCELLED"
+    unsafe = home.start({"name": "unsafe", "steps": [{"block": "shell", "input": {"command": "true"}}, "fail no"]})
+    assert home.client.wait(unsafe, 20).status == "FAILED_UNSAFE"
+    got = home.ask("POST", f"{X}/{unsafe}/purge")
+    assert (got.status, got.code) == (409, "HF0331")
+    assert home.client.show(unsafe).is_ended
+    id = home.start({"name": "quick", "steps": ["log hello"]})
+    view = home.client.wait(id, 20)
+    got = home.ask("POST", f"{X}/{id[:14]}/purge")
+    assert (got.status, got.json["id"], got.json["status"]) == (200, id, view.status)
+    for method, path in (("GET", ""), ("POST", "/purge")):
+        got = home.ask(method, f"{X}/{id}{path}")
+        assert (got.status, got.code) == (404, "HF0203")
+        assert "purged" in got.json["error"]["message"]
+
+
+def test_retention_is_shown_and_applied(home: House) -> None:
+    name = "kept-by-rule"
+    for _ in range(2):
+        home.client.wait(home.start({"name": name, "steps": ["log hello"]}), 20)
+    view = home.client.retention()
+    assert view.default == "max(3, 30d)"
+    group = next(group for group in view.groups if group.group == name)
+    assert (group.rule, group.meaning, group.count, group.due, group.next_at) == ("system", view.default, 2, 0, None)
+    would = home.client.apply_retention(dry_run=True)
+    assert (would.ids, would.is_dry_run) == ([], True)
+    assert home.client.apply_retention().ids == []
+    assert "holdfast_executions_purged_total" in home.client.metrics()
 
 
 def test_long_values_are_fetched_as_blobs(home: House) -> None:

@@ -86,6 +86,15 @@ def test_sensors_and_configuration_are_set_shown_and_cleared(home: House, kind: 
         home.client.set_sensor("db", "x", 1, kind)
 
 
+def test_an_entity_that_only_a_workflow_knows_is_shown(home: House) -> None:
+    id = home.take_lock("default", "f")
+    home.client.signal(id, "set", [2, "rack", "temperature", 21])
+    assert "rack" in [view.id for view in home.client.entities()]
+    view = home.client.entity("rack")
+    assert (view.created_at, [one.value for one in view.sensors]) == (None, [21])
+    home.client.cancel(id)
+
+
 def test_setting_a_sensor_from_outside_wakes_whoever_waits(home: House) -> None:
     id = home.take_lock("default", "c")
     home.client.signal(id, "await", [3, "default", "ready"])

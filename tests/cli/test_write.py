@@ -182,7 +182,7 @@ def examples(tmp_path: Path) -> Path:
 
 def test_examples_are_sound(examples: Path) -> None:
     names = sorted(str(path.relative_to(examples)) for path in (examples / "examples").glob("*.yaml"))
-    assert len(names) == 6
+    assert len(names) == 13
     done = holdfast("check", *names, "-o", "json", cwd=examples)
     assert (done.code, done.json["errors"], done.json["warnings"]) == (0, 0, 0), done
 

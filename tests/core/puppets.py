@@ -9,7 +9,7 @@ from holdfast.core import program as p
 from holdfast.core import requests as r
 from holdfast.core.decide import decide
 from holdfast.core.lanes import Op
-from holdfast.core.locks import Claim, LockRow, ask, force, release
+from holdfast.core.locks import WINDOW, Claim, LockRow, ask, force, release
 from holdfast.core.model import Failure, Wait
 from holdfast.core.rows import AgendaRow, LockHead, Rows, SensorChange, item_of, transit
 from holdfast.core.sensors import EntityRow, SensorRow
@@ -103,7 +103,7 @@ class Puppet:
 class Shared:
     """The shared rows as a store would hold them; also `Reads`. `window` limits waiters read at first."""
 
-    def __init__(self, window: int = 600) -> None:
+    def __init__(self, window: int = WINDOW) -> None:
         self.program_: Any = Puppet()
         self.heads: dict[tuple[str, str, str], LockHead] = {}
         #: (tenant, entity, name, seq) → (claim, fence)
@@ -170,7 +170,7 @@ class Shared:
 
     def lock(self, key: p.LockKey) -> LockRow:
         lock = (key.tenant, key.entity, key.name)
-        if key.window != 600:
+        if key.window != WINDOW:
             self.asked[lock] = key.window
         return self.row(*lock, self.asked.get(lock, self.window))
 
@@ -189,7 +189,7 @@ class Shared:
 class World:
     """Executions and the rows they share; `when` decides, applies and writes."""
 
-    def __init__(self, count: int = 2, window: int = 600) -> None:
+    def __init__(self, count: int = 2, window: int = WINDOW) -> None:
         self.shared = Shared(window)
         self.states: dict[str, State] = {execution_id(n): open_state(execution_id(n)) for n in range(1, count + 1)}
         self.now = 1000

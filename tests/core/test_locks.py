@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core import requests as r
-from holdfast.core.codec import pack, unpack_events
+from holdfast.core.codec import event_json, pack, unpack_events
 from holdfast.core.errors import LockNotHeld, Refused, UnknownEntity
 from holdfast.core.locks import Claim, LockRow, after, ask, force, release
 from holdfast.core.model import Status, Wait
@@ -358,3 +358,10 @@ def test_live_equals_rebuilt_equals_snapshot(moves: list[tuple[int, Any]]) -> No
             if whose == id:
                 fold(begun, at, unpack_events(pack(events)))
         assert canonical(begun) == canonical(state)
+
+
+def test_the_number_of_a_claim_does_not_hide_the_number_of_its_event() -> None:
+    shown = event_json(e.LockTaken(1, "default", "l", 7, 3), 41, 5)
+    assert (shown["seq"], shown["claim"], shown["type"]) == (41, 7, "LockTaken")
+    kinds = [kind for kind in get_args(e.Event) if {"at", "type", "claim"} & set(kind.__struct_fields__)]
+    assert not kinds, "these fields would be hidden by what every event is shown with"

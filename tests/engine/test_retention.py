@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.core.codec import pack
 from holdfast.core.errors import BadConfiguration
 from holdfast.core.model import Status
-from holdfast.core.retention import Count, Max, Rule, Span, keep
+from holdfast.core.retention import Count, Forever, Max, Rule, Span, keep
 from holdfast.core.views import Summary
 from holdfast.engine.retention import ALL, NONE, cut, expiry, is_forgettable, keeping, rule_of
 from holdfast.store.keeping import Place
@@ -70,6 +70,7 @@ def test_a_cancelled_one_that_left_something_behind_stays_until_it_is_acknowledg
     assert not is_forgettable(header(an_id(1), status=Status.CANCELLED, summary=left))
     assert is_forgettable(header(an_id(1), status=Status.CANCELLED, summary=pack(Summary())))
     assert is_forgettable(header(an_id(1), status=Status.CANCELLED_ACK, summary=left))
+    assert not is_forgettable(header(an_id(1), status=Status.CANCELLED, summary=b"\xc1")), "nobody can tell"
 
 
 # --- what the system says -------------------------------------------------------------------------------
@@ -111,4 +112,4 @@ def test_a_rule_resolves_system_when_it_is_asked_for() -> None:
     assert rule_of("system", Count(7)) == Count(7)
     assert rule_of("min(5, system)", Count(7)) == Count(5)
     assert rule_of("2", Count(7)) == Count(2)
-    assert rule_of("of the future", Count(7)) == Count(7), "what cannot be read is no reason to forget more"
+    assert rule_of("of the future", Count(7)) == Forever(), "what cannot be read is no reason to forget anything"

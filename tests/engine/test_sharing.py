@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.codec import unpack_events
-from holdfast.core.errors import Conflict, UnknownEntity
+from holdfast.core.errors import Conflict, UnknownEntity, UnknownSensor
 from holdfast.core.locks import WINDOW
 from holdfast.core.model import DEFAULT_ENTITY
 from holdfast.core.program import LockKey, SensorKey
@@ -14,6 +14,7 @@ from holdfast.core.rows import AgendaRow, item_of
 from holdfast.core.sensors import EntityRow
 from holdfast.core.state import State, fold, open_state
 from holdfast.engine.items import Ask, Put
+from holdfast.engine.sensing import PutSensor
 from holdfast.store.port import Store
 from holdfast.store.records import Batch
 from tests.core.puppets import Puppet
@@ -126,6 +127,27 @@ def test_whoever_waits_for_a_sensor_is_woken_also_within_the_batch(store: Store)
     hand.turn([hand.ask(1, CancelExecution())])
     with store.reading() as queries:
         assert queries.shared(SensorKey(T, E, "sensor", "x")).waiters == ()
+
+
+def test_a_sensor_set_from_outside_is_a_change_like_any_other(store: Store) -> None:
+    hand = Puppets(store, 1)
+    key = SensorKey(T, E, "sensor", "x")
+    hand.turn([hand.say(1, "await", 2, E, "x")])
+    answers: list[Any] = []
+
+    def reply(value: Any, error: Exception | None) -> None:
+        answers.append(error or value)
+
+    hand.turn([PutSensor(key, 1, "ada", reply), PutSensor(key, 2, "bob", reply)])
+    assert [(change.value, change.version, change.by) for change in answers] == [(1, 1, "ada"), (2, 2, "bob")]
+    assert list(hand.agenda()) == [(execution_id(1), "sensor/2")]
+    hand.wake()
+    hand.turn([PutSensor(key, None, "ada", reply, is_gone=True), PutSensor(key, None, "ada", reply, is_gone=True)])
+    assert answers[2] is None
+    assert isinstance(answers[3], UnknownSensor)
+    assert list(hand.agenda()) == [(execution_id(1), "sensor/2")]
+    hand.turn([PutSensor(SensorKey(T, "web", "sensor", "x"), 1, "ada", reply)])
+    assert isinstance(answers[4], UnknownEntity)
 
 
 def test_wake_ups_for_the_ended_and_the_unknown_are_removed(store: Store) -> None:

@@ -463,6 +463,17 @@ def test_what_is_stored_needs_nothing_else() -> None:
     assert [step.label for step in again.steps] == [step.label for step in found.program.steps]
 
 
+def test_a_workflow_called_like_a_step_does_not_replace_it() -> None:
+    """Or publishing one named `retry` would break everybody's handlers."""
+    text = "name: retry\nsteps: [return mine]\n---\nname: log\nsteps: [fail no]\n---\n"
+    text += "name: main\nsteps:\n- {step: x.y, idempotent: yes, on-error: retry limit 2}\n"
+    text += "- {type: log, message: hi}\n- invoke retry\n"
+    world = World({"x.y": flaky(2)})
+    world.start(text, name="main")
+    assert world.run().output() == "mine"
+    assert world.logs["e1"][-1] == "hi"
+
+
 def test_types_that_use_each_other_are_refused() -> None:
     from holdfast.core.errors import InvalidDefinition
 

@@ -220,3 +220,40 @@ def test_a_handler_that_failed_is_resumed_inside() -> None:
     world.ask("e1", r.ResumeExecution())
     assert world.run().output() == "rescued"
     assert world.logs["e1"] == ["handling"]
+
+
+def test_a_retry_that_cannot_says_what_was_wrong_in_the_first_place() -> None:
+    text = "steps:\n- {id: buy, step: x.y}\non-error: [retry limit 3]\n"
+    world = failed(text)
+    assert world.failure().kind == "no-waypoint"
+    assert world.failure().message.endswith("the error was: boom 1")
+    with pytest.raises(CannotResume, match="step `buy` may have happened"):
+        world.ask("e1", r.ResumeExecution())
+    denied = failed("steps:\n- a.b\n- fail message denied\non-error: [retry limit 3]\n")
+    assert denied.failure().message.endswith("the error was: denied")
+    with pytest.raises(CannotResume, match="`fail message denied` is meant to fail"):
+        denied.ask("e1", r.ResumeExecution())
+    lost = World()
+    lost.start(text)
+    lost.claim("e1", 1)
+    lost.lose("e1", 1)
+    assert lost.failure().code == "HF0311"
+    assert "job 1 (step buy, block x.y): the worker is gone" in lost.failure().message
+
+
+def test_carrying_on_after_a_retry_gave_up_enters_what_failed() -> None:
+    text = "steps:\n- {id: a, step: a.b}\n- {id: buy, step: x.y}\n- return ok ${calls}\non-error: [retry limit 1]\n"
+    world = failed(text)
+    world.ask("e1", r.ResumeExecution("there was none", is_forced=True))
+    assert world.run().output() == "ok 2"
+    assert world.labels() == ["a", "buy", "buy"]
+    # One that may run twice was retried once; an operator may go on, and nobody has to force it.
+    again = failed(text, 2, IDEMPOTENT)
+    assert again.failure().kind == "retries-exceeded"
+    again.ask("e1", r.ResumeExecution("the network is back"))
+    assert again.run().output() == "ok 3"
+    nested = "- type: workflow\n  lock: L\n  steps: [{id: buy, step: x.y}]\n  on-error: [retry limit 1]\n"
+    inner = failed(f"steps:\n{nested}- return ok\n", 2, IDEMPOTENT)
+    inner.ask("e1", r.ResumeExecution())
+    assert inner.run().output() == "ok"
+    assert inner.labels() == ["buy"] * 3

@@ -227,3 +227,14 @@ def test_a_deadlock_is_an_error_of_the_lane() -> None:
     assert world.output("e2") == "deadlock"
     world.run()
     assert world.states["e1"].status is Status.COMPLETED
+
+
+def test_names_and_values_that_cannot_be_stored_are_errors_of_the_step() -> None:
+    world = steps("""
+- let long = ${join(range(0, 9000), 'a long separator')}
+- {step: 'set-sensor big = ${long}', on-error: ['log ${error.code}']}
+- {type: workflow, lock: '${long}', steps: [log never], on-error: ['log ${error.code}']}
+- return ok
+""")
+    assert world.output() == "ok"
+    assert world.logs["e1"] == ["HF0721", "HF0201"]

@@ -11,21 +11,33 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core import requests as r
 from holdfast.core.codec import pack, unpack, unpack_events
 from holdfast.core.decide import claim, decide
+from holdfast.core.lanes import Frame
 from holdfast.core.locks import LOCK_EVENTS, LockRow
 from holdfast.core.locks import after as lock_after
-from holdfast.core.model import INLINE_LIMIT, BlobRef, BlockOffer, Effect, Failure, JobStatus, Status, blob_digest
+from holdfast.core.model import (
+    INLINE_LIMIT,
+    BlobRef,
+    BlockOffer,
+    Effect,
+    Failure,
+    JobStatus,
+    Status,
+    Wait,
+    blob_digest,
+)  # fmt: skip
 from holdfast.core.rows import Rows, transit
 from holdfast.core.sensors import SENSOR_EVENTS, EntityRow, SensorRow, Watched
 from holdfast.core.sensors import after as sensor_after
 from holdfast.core.snapshot import canonical
 from holdfast.core.state import State, fold, open_state
-from holdfast.language import YamlProgram
+from holdfast.language import YamlProgram, interpret
 from holdfast.language.workflow import Text, choose, load_workflows
 
 Block = Callable[[Any], Any]
@@ -105,12 +117,24 @@ class World:
     def ask(self, id: str, request: Any) -> None:
         state = self.states.get(id) or open_state(id)
         before = canonical(state) if state.version else b""
-        decided = decide(state, request, self.now, self)  # type: ignore[arg-type]
+        runs: list[interpret.Run] = []
+
+        class Watched(interpret.Run):
+            def __init__(self, *args: Any) -> None:
+                super().__init__(*args)
+                runs.append(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(interpret, "Run", Watched)
+            decided = decide(state, request, self.now, self)  # type: ignore[arg-type]
         assert not isinstance(decided, p.Need)
         if before:
             assert canonical(state) == before, "deciding changed the state"
         if decided:
             self._apply(id, state, decided)
+        if runs and not state.status.is_ended and not any(isinstance(event, e.ErrorRaised) for event in decided):
+            for walk in runs[-1].walks.values():
+                _agree(walk, state)
 
     def _apply(self, id: str, state: State, decided: list[e.Event]) -> None:
         # Through bytes, as the store would do it: what cannot be stored fails here.
@@ -235,6 +259,29 @@ class World:
 
     def events(self, kind: type, id: str = "e1") -> list[Any]:
         return [event for _, events in self.histories[id] for event in events if isinstance(event, kind)]
+
+
+def _frame(frame: Frame, position: int) -> tuple[Any, ...]:
+    return (frame.scope, frame.body, position, frame.error, frame.base, frame.is_matched, frame.then)
+
+
+def _agree(walk: Any, state: State) -> None:
+    """What the interpreter took a lane to be is what has become of it."""
+    lane = state.lanes[walk.id]
+    held = [_frame(frame, frame.position) for frame in walk.frames]
+    held[-1] = _frame(walk.frames[-1], walk.at)
+    assert held == [_frame(frame, frame.position) for frame in lane.frames]
+    assert walk.all_variables() == lane.frames[0].variables
+    assert (walk.output, {**walk.before, **walk.outputs}) == (lane.output, lane.outputs)
+    assert (walk.phase, walk.open, walk.failed, walk.rounds) == (lane.phase, lane.open, lane.failed, lane.rounds)
+    assert walk.wait is lane.wait or lane.wait in (Wait.LANES, Wait.JOB, Wait.TIMER, Wait.SIGNAL, Wait.TURN)
+    assert walk.waypoints == lane.waypoints
+    assert {**walk.own.visits, **walk.visits} == lane.visits
+    assert walk.fan == lane.fan
+    assert walk.stop == lane.stop
+    assert {**walk.own.retries, **walk.retries} == lane.retries
+    assert walk.timers == lane.timers
+    assert {branch for branch in lane.results if not walk.has_result(branch)} == set()
 
 
 def play(text: str, input: Any = None, blocks: dict[str, Block] | None = None, **kinds: BlockOffer) -> World:

@@ -82,6 +82,8 @@ class World:
         self.hit: Counter[str] = Counter()
         self.reached: Counter[str] = Counter()
         self.operations: Counter[str] = Counter()
+        #: (lock, fence) that were ever given
+        self.fences: set[tuple[str, int]] = set()
         self.open_operations = 0
         self.commits = 0
         self.transitions = 0

@@ -16,6 +16,7 @@ from holdfast.core.program import (
     BlockKey,
     DefinitionKey,
     EntityKey,
+    HistoryKey,
     LockKey,
     Published,
     SensorKey,
@@ -283,7 +284,8 @@ def test_a_large_batch(store: Store) -> None:
 # --- reads inside a transaction -----------------------------------------------------------------------
 def test_read_answers_every_key(store: Store) -> None:
     old = put(store, Batch(
-        headers=[header(A)],
+        headers=[header(A), header(C)],
+        history=[*history(A, 1), *history(C, 1)],
         blobs=[(A, b"1" * 16, b"blob")],
         definitions=[(b"d" * 16, b"def"), (b"e" * 16, b"fed")],
         published=[PublishedRow("default", "w", n, bytes([n]) * 16, T0, "a") for n in (1, 2, 10)],
@@ -294,6 +296,9 @@ def test_read_answers_every_key(store: Store) -> None:
         time.sleep(0.001)
     put(store, Batch(blocks=[BlockOffer("shell", "0.1.0", description="the latest")]))
     wanted = {
+        HistoryKey(A): history(A, 1),
+        HistoryKey(B): [],
+        HistoryKey(C): history(C, 1),
         BlobKey(A, b"1" * 16): b"blob",
         BlobKey(A, b"2" * 16): None,
         BlobKey(B, b"1" * 16): None,

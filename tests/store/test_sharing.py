@@ -146,7 +146,7 @@ def test_two_engines_never_grant_the_same_lock(open_pg: Callable[..., PostgresSt
     stores = [open_pg("one"), open_pg("two")]
     start(stores[0], ONE, TWO)
     taken: list[tuple[int, int]] = []
-    together = threading.Barrier(2)
+    together = threading.Barrier(2, timeout=30)
 
     def take(store: PostgresStore, execution: str) -> None:
         for round in range(20):

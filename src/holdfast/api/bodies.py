@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from holdfast.core.model import Status
 from holdfast.core.views import (
+    ApprovalView,
     BlockView,
     EntityView,
     ExecutionView,
@@ -83,6 +84,40 @@ class SignalBody(_Strict):
 class CancelBody(_Strict):
     mode: Annotated[str, Meta(max_length=20)] = "cancel"
     reason: Text = ""
+
+
+class ResumeBody(_Strict):
+    #: also where something may have happened that may not happen twice; needs the role admin
+    force: bool = False
+    reason: Text = ""
+    #: only say what would be done
+    dry_run: bool = False
+
+
+class ReplayBody(_Strict, rename={"start": "from"}):
+    #: a step's id or its number from 0, `start`, `last` or `end`
+    start: Name
+    #: also from a step that is no waypoint; needs the role admin
+    force: bool = False
+    reason: Text = ""
+    #: only say what would be done
+    dry_run: bool = False
+
+
+class ActionBody(_Strict, rename={"start": "from"}):
+    """One address for all verbs; `from` goes with `replay`."""
+
+    action: Literal["cancel", "resume", "replay"]
+    start: MaybeName = ""
+    force: bool = False
+    reason: Text = ""
+    dry_run: bool = False
+
+
+class ApprovalBody(_Strict):
+    approved: bool
+    #: why; goes into the history, and into the error of what is rejected
+    note: Annotated[str, Meta(max_length=2000)] = ""
 
 
 class PurgeBody(_Strict):
@@ -182,6 +217,10 @@ class EventPage(msgspec.Struct):
 class LogPage(msgspec.Struct):
     items: list[LogView]
     next: int | None
+
+
+class ApprovalList(msgspec.Struct):
+    items: list[ApprovalView]
 
 
 class JobList(msgspec.Struct):

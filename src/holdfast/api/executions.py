@@ -43,6 +43,7 @@ from .bodies import (
     ListQuery,
     LogPage,
     LogsQuery,
+    ReasonQuery,
     SignalBody,
     StartBody,
     StreamQuery,
@@ -105,7 +106,7 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
         with call.app.waiting.listen(call.service.engine, id, for_end=True) as listener:
             answer = await submit()
             if isinstance(answer, Header) and not answer.status.is_ended:
-                answer = await _end(call, listener, id)
+                answer = await until_ended(call, listener, id)
     status = 201
     if isinstance(answer, Existing):
         status, id = 200, answer.execution
@@ -124,20 +125,20 @@ async def _ended(call: Call[WaitQuery, Any], id: str) -> ExecutionView:
         if header is None or header.tenant != call.actor.tenant:
             raise UnknownExecution(call.service.unknown(id))
         if not header.status.is_ended:
-            header = await _end(call, listener, id)
+            header = await until_ended(call, listener, id)
     view = call.service.known(header) if header is not None else None
     return view or await call.app.threaded(_show, call, id)
 
 
-async def _end(call: Call[WaitQuery, Any], listener: Listener, id: str) -> Header | None:
-    """Its header once it has ended; nothing if that does not happen in time."""
+async def until_ended(call: Call[WaitQuery, Any], listener: Listener, id: str, run: int = 1) -> Header | None:
+    """Its header once that run, or a later one, has ended; nothing if that does not happen in time."""
     loop = call.app.waiting.loop
     until = loop.time() + call.query.wait
     pause = streams.LOOK_AGAIN if call.service.store.is_shared else call.query.wait
     while (left := until - loop.time()) > 0 and not listener.is_closing:
         await listener.wait(min(left, pause))
         header = listener.header or await call.app.looks.header(id)
-        if header is not None and header.status.is_ended:
+        if header is not None and header.status.is_ended and header.run >= run:
             return header
     return None
 
@@ -274,13 +275,26 @@ async def cancel(call: Call[Nothing, CancelBody]) -> Reply:
     mode = call.body.mode
     if mode != "cancel":
         raise InvalidRequest(f"mode: {mode!r} is not offered; the only mode so far is 'cancel'")
+    return await _cancel(call, call.body.reason)
+
+
+@routes.add(
+    "DELETE", _ONE, role=Role.OPERATOR, query=ReasonQuery, answer=ExecutionView,
+    refusals=(*_UNKNOWN, ExecutionEnded, WrongStatus, *_WRITING),
+)  # fmt: skip
+async def remove(call: Call[ReasonQuery, None]) -> Reply:
+    """The same as cancel. The history stays; `purge` forgets it."""
+    return await _cancel(call, call.query.reason)
+
+
+async def _cancel(call: Call[Any, Any], reason: str) -> Reply:
     id = await call.app.threaded(_id, call)
-    await call.app.waiting.commit(partial(call.service.engine.cancel, id, call.body.reason, call.actor))
+    await call.app.waiting.commit(partial(call.service.engine.cancel, id, reason, call.actor))
     return Reply(await call.app.threaded(_show, call, id))
 
 
 @routes.add(
-    "DELETE", _ONE, role=Role.OPERATOR, answer=ExecutionView,
+    "POST", f"{_ONE}/purge", role=Role.OPERATOR, answer=ExecutionView,
     refusals=(*_UNKNOWN, WrongStatus, UnsafeUnseen, BadArchive, *_WRITING),
 )  # fmt: skip
 def purge(call: Call[Nothing, None]) -> ExecutionView:

@@ -9,10 +9,10 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.core.errors import BadUsage
+from holdfast.core.errors import BadUsage, InvalidDefinition
 
 from .connect import reach_options, reading, writing
-from .inputs import load_sources, typed
+from .inputs import lacks_types, library_of, load_sources, typed
 from .options import id_argument, output_option
 from .recap import emit
 from .refusals import dumps, show_problems
@@ -48,7 +48,7 @@ def signal_command(
     settings = Settings({"server": server, "token": token, "store": store})
     with writing(settings) as verbs:
         view = verbs.signal(id, name, payload, key)
-        is_live = _goes_on(verbs)
+        is_live = goes_on(verbs)
     if output == "json":
         emit(view, output)
         return
@@ -57,7 +57,7 @@ def signal_command(
         say(dim("it goes on when an engine runs here: holdfast up"))
 
 
-def _goes_on(verbs: Any) -> bool:
+def goes_on(verbs: Any) -> bool:
     """Whether an engine remains after us: one that we started for the occasion leaves with us."""
     from .local import LocalVerbs
 
@@ -124,7 +124,7 @@ def cancel_command(
         return
     with writing(settings) as verbs:
         view = verbs.cancel(view.id, reason)
-        is_live = _goes_on(verbs)
+        is_live = goes_on(verbs)
     if is_data:
         emit(view, output)
         return
@@ -147,12 +147,21 @@ def publish_command(files: tuple[str, ...], name: str, output: str, server: str,
     """
     if name and len(files) > 1:
         raise BadUsage("--name goes with one file")
-    sources = load_sources(files, name)
-    for source in sources:
-        if source.warnings:
-            show_problems(source.warnings)
+    lacking = None
+    sources = []
+    try:
+        sources = load_sources(files, name)
+    except InvalidDefinition as invalid:
+        if not lacks_types(invalid):
+            raise
+        lacking = invalid
     settings = Settings({"server": server, "token": token, "store": store})
     with writing(settings) as verbs:
+        if lacking is not None:
+            sources = load_sources(files, name, library_of(verbs))
+        for source in sources:
+            if source.warnings:
+                show_problems(source.warnings)
         views = verbs.publish_all([source.definition for source in sources])
     if output == "json":
         click.echo(dumps([msgspec.to_builtins(msgspec.structs.replace(view, definition=None)) for view in views]))

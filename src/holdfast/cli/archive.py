@@ -149,7 +149,7 @@ def show_command(id: str, folder: str, output: str) -> None:
 @traceback_option
 def history_command(id: str, folder: str, output: str) -> None:
     """The history of an archived execution, fact by fact."""
-    from .look import event_table
+    from .facts import event_table
 
     line = _one(_folder(folder), id)
     if output == "json":

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.errors import BadUsage
+from holdfast.core.errors import BadUsage, InvalidDefinition, UnknownWorkflow
 from holdfast.core.model import Problem
 
 from .refusals import close_to
 
 if TYPE_CHECKING:
     from holdfast.client.verbs import Verbs
-    from holdfast.language import Definition, YamlProgram
+    from holdfast.language import Definition, Published, YamlProgram
     from holdfast.language.nodes import Document
 
 #: suffixes of files that hold workflows
@@ -75,33 +75,53 @@ def read_text(name: str) -> str:
     return decode(data, name)
 
 
-def load_source(name: str, title: str = "") -> Source:
+def load_source(name: str, title: str = "", library: Published | None = None) -> Source:
     """One workflow of a file, checked: the one of that title, or the last; of the only one it is the new title. Raises
     `InvalidDefinition` with every problem in the file."""
     from holdfast.language import choose
 
     file, wanted = split_name(name)
-    found = _load([file], title if not wanted else "")
+    found = _load([file], title if not wanted else "", library)
     chosen = choose(found, wanted or (title if len(found) > 1 else ""), _shown(file))
     return _source(chosen, file, found)
 
 
-def load_sources(names: Sequence[str], title: str = "") -> list[Source]:
+def load_sources(names: Sequence[str], title: str = "", library: Published | None = None) -> list[Source]:
     """All workflows of all these files, each checked. Raises `InvalidDefinition` with every problem in all of them."""
-    found = _load(names, title)
+    found = _load(names, title, library)
     if title and len(found) > 1:
         raise BadUsage(f"--name goes with one workflow, and {_shown(names[0])} holds {len(found)}")
     return [_source(each, each.document.file, found) for each in found]
 
 
-def _load(names: Sequence[str], title: str) -> list[Definition]:
+def lacks_types(invalid: InvalidDefinition) -> bool:
+    """Whether it may be right where its step types are published."""
+    errors = [problem for problem in invalid.problems if not problem.warning]
+    return any(problem.code == "HF0110" for problem in errors)
+
+
+def library_of(verbs: Verbs) -> Published:
+    """What is published where these verbs reach, for workflows that use it."""
+    from holdfast.language import Published
+
+    def read(name: str) -> Any:
+        try:
+            return verbs.workflow(name).definition
+        except UnknownWorkflow:
+            return None
+
+    return Published(read)
+
+
+def _load(names: Sequence[str], title: str, library: Published | None) -> list[Definition]:
     from holdfast.language import Text, define, load_workflows
     from holdfast.language.documents import named
 
     texts = [Text(read_text(name), _shown(name), Path(name).stem if name != "-" else "stdin") for name in names]
-    found = load_workflows(texts)
+    known = library if library is not None else {}
+    found = load_workflows(texts, known)
     if title and len(found) == 1 and found[0].name != title:
-        found = [define(named(found[0].document, title))._replace(warnings=found[0].warnings)]
+        found = [define(named(found[0].document, title), library=known)._replace(warnings=found[0].warnings)]
     return found
 
 

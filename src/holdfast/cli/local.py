@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.core.errors import BadUsage, Refused, ServerUnreachable
 from holdfast.core.model import Actor, Status
 from holdfast.core.views import (
+    ApprovalView,
     BlockView,
     EntityView,
     ExecutionView,
@@ -20,11 +21,13 @@ from holdfast.core.views import (
     QueueView,
     RetentionView,
     SensorView,
+    StandingView,
     WhyView,
     WorkerView,
     WorkflowView,
 )
 from holdfast.engine import forgetting
+from holdfast.engine.reviving import replaying, resuming
 from holdfast.engine.service import Service
 from holdfast.store.sqlite_reading import ReadingStore
 
@@ -125,6 +128,27 @@ class LocalVerbs:
 
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self.service.cancel(self.actor, id, reason)
+
+    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+        if dry_run:
+            return self.service.plan(self.actor, id, resuming(self.actor, force, reason))
+        return self.service.resume(self.actor, id, force=force, reason=reason)
+
+    def replay(
+        self, id: str, start: str, *, force: bool = False, reason: str = "", dry_run: bool = False
+    ) -> ExecutionView:
+        if dry_run:
+            return self.service.plan(self.actor, id, replaying(self.actor, start, force, reason))
+        return self.service.replay(self.actor, id, start, force=force, reason=reason)
+
+    def standing(self, id: str) -> StandingView:
+        return self.service.standing(self.actor, id)
+
+    def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView:
+        return self.service.approve(self.actor, id, step, approved=approved, note=note)
+
+    def approvals(self) -> list[ApprovalView]:
+        return self.service.approvals(self.actor)
 
     def purge(self, id: str) -> ExecutionView:
         return forgetting.purge(self.service, self.actor, id)

@@ -53,17 +53,25 @@ def _table(views: list[LockView]) -> str:
 
 @locks_command.command("release", short_help="Take a lock away from its holder.")
 @click.argument("name")
-@click.option("--entity", default=DEFAULT_ENTITY, show_default=True, metavar="ID", help="Whose lock it is.")
+@click.option("--entity", default="", metavar="ID", help="Whose lock it is.  [default: default]")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output_option(("text", "json"), "text")
 @reach_options
-def release_command(name: str, entity: str, yes: bool, output: str, server: str, token: str, store: str) -> None:
+@click.pass_context
+def release_command(
+    ctx: click.Context, name: str, entity: str, yes: bool, output: str, server: str, token: str, store: str
+) -> None:
     """Take the lock NAME from the execution that holds it. Whoever waits longest gets it at once.
 
     The former holder is not stopped: it goes on without the lock, and its history says who took it. Where that
     is not what you want, cancel the execution instead; its locks are given back when it has ended.
     """
-    settings = Settings({"server": server, "token": token, "store": store})
+    # `holdfast locks --entity web release apt` means web's lock too.
+    assert ctx.parent is not None
+    before_it = ctx.parent.params
+    entity = entity or before_it["entity"] or DEFAULT_ENTITY
+    flags = {"server": server, "token": token, "store": store}
+    settings = Settings({key: value or before_it[key] for key, value in flags.items()})
     with reading(settings) as verbs:
         before = verbs.lock(entity, name)
     holder = before.holder.execution[:8] if before.holder is not None else "nobody"

@@ -44,6 +44,11 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Act": {
         "signal": Entry("act", "Send a signal to an execution."),
         "cancel": Entry("act", "Stop an execution in good order."),
+        "resume": Entry("again", "Carry on where an execution failed or was stopped."),
+        "replay": Entry("again", "Do again what follows a step."),
+        "approve": Entry("approve", "Approve a step that waits for it."),
+        "reject": Entry("approve", "Reject a step that waits for approval."),
+        "approvals": Entry("approve", "What waits for somebody's approval."),
         "purge": Entry("keep", "Forget executions that have ended."),
         "publish": Entry("act", "Publish workflows under their names."),
     },
@@ -73,8 +78,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
 #: commands that are over when whoever reads them (`head`, a pager) has seen enough. All others have something to
 #: do, or a verdict to give, whoever looks.
 LOOKING = frozenset(
-    ("ps", "show", "why", "logs", "events", "jobs", "schema", "explain", "workflows", "blocks", "workers", "queues",
-     "retention", "completion", "version")
+    ("ps", "show", "why", "logs", "events", "jobs", "approvals", "schema", "explain", "workflows", "blocks", "workers",
+     "queues", "retention", "completion", "version")
 )  # fmt: skip
 
 EXIT_CODES = """\

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from holdfast.core.errors import BadUsage, DuplicateExecution, Refused, StoreUnavailable, TimedOut
+from holdfast.core.errors import BadUsage, DuplicateExecution, InvalidDefinition, Refused, StoreUnavailable, TimedOut
 from holdfast.core.views import ExecutionView
 
 from . import serverfile
 from .connect import reach_options
 from .feed import LOOK, Follower
-from .inputs import collect, is_file, load_source, modules_of, published, split_name
+from .inputs import collect, is_file, lacks_types, library_of, load_source, modules_of, published, split_name
 from .options import complete_files, complete_ids, output_option
 from .progress import Progress
 from .recap import emit, exit_status, recap
@@ -95,7 +95,13 @@ def run_command(
     path = Path(name_of_file) if from_file and name_of_file != "-" else None
     flags = {"server": server, "token": token, "store": store, "modules": modules}
     settings = Settings(flags, start=path.parent if path else None)
-    source = load_source(file, name) if from_file else None
+    lacking = None
+    try:
+        source = load_source(file, name) if from_file else None
+    except InvalidDefinition as invalid:
+        if not lacks_types(invalid):
+            raise
+        source, lacking = None, invalid
     if source is not None and source.warnings and not quiet:
         show_problems(source.warnings)
     # Before anything is opened: a wrong --input must not cost a store.
@@ -104,6 +110,10 @@ def run_command(
     log_errors()
     session = open_session(settings, modules_of(settings["modules"], path), slots=0 if detach else None)
     try:
+        if lacking is not None:
+            # Its step types may be published there.
+            source = load_source(file, name, library_of(session.verbs))
+            given = collect(inputs, input_file, source.program)
         if source is not None:
             asked.start = {"definition": source.definition, "input": given, "entity": entity}
             program: YamlProgram | None = source.program
@@ -163,6 +173,8 @@ class Run:
         self.program = program
         self.began = time.monotonic()
         self.id = ""
+        #: log lines that need not be shown
+        self.logs = 0
         #: how it ended, once it has
         self.view: ExecutionView | None = None
 
@@ -193,8 +205,8 @@ class Run:
             self.session.serve_soon()
         if asked.browser:
             _open_browser(self.session)
-        screen = screen_for(Progress(self.program, self.id), quiet=asked.quiet)
-        follower = Follower(self.id, screen)
+        screen = screen_for(self._progress(), quiet=asked.quiet)
+        follower = Follower(self.id, screen, self.logs)
         deadline = None if asked.timeout is None else self.began + asked.timeout
         screen.open()
         try:
@@ -210,6 +222,9 @@ class Run:
         emit(view, asked.output)
         self._close(exit_status(view))
         return exit_status(view)
+
+    def _progress(self) -> Progress:
+        return Progress(self.program, self.id)
 
     def _close(self, code: int) -> None:
         """The result is out. What our worker does for other executions gets the time it needs: to stop it would

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.core.errors import DuplicateExecution, Refused, ServerUnreachable, ShuttingDown, TimedOut
 from holdfast.core.ids import make_id
 from holdfast.core.views import (
+    ApprovalView,
     BlockView,
     EntityView,
     ExecutionView,
@@ -29,6 +30,7 @@ from holdfast.core.views import (
     QueueView,
     RetentionView,
     SensorView,
+    StandingView,
     WhyView,
     WorkerView,
     WorkflowView,
@@ -193,9 +195,33 @@ class Client:
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self._post(f"/executions/{_part(id)}/cancel", {"reason": reason}, ExecutionView)
 
+    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+        """Carry on where it failed or was stopped. A dry run answers with a `plan`, and nothing happens."""
+        body = {"force": force, "reason": reason, "dry_run": dry_run}
+        return self._post(f"/executions/{_part(id)}/resume", body, ExecutionView, is_repeatable=dry_run)
+
+    def replay(
+        self, id: str, start: str, *, force: bool = False, reason: str = "", dry_run: bool = False
+    ) -> ExecutionView:
+        """Do again what follows a waypoint. A dry run answers with a `plan`, and nothing happens."""
+        body = {"from": start, "force": force, "reason": reason, "dry_run": dry_run}
+        return self._post(f"/executions/{_part(id)}/replay", body, ExecutionView, is_repeatable=dry_run)
+
+    def standing(self, id: str) -> StandingView:
+        return self._get(f"/executions/{_part(id)}/standing", StandingView)
+
+    def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView:
+        """Approve or reject a step that waits for it; without a step the one that waits."""
+        body = {"approved": approved, "note": note}
+        path = f"/executions/{_part(id)}/approvals/{_part(step)}"
+        return self._post(path, body, ExecutionView, is_repeatable=False)
+
+    def approvals(self) -> list[ApprovalView]:
+        return self._list("/approvals", ApprovalView)
+
     def purge(self, id: str) -> ExecutionView:
         """Forget an execution that has ended; the answer is the last that is seen of it here."""
-        _, data = self._line.ask("DELETE", f"{V1}/executions/{_part(id)}", is_repeatable=False)
+        _, data = self._line.ask("POST", f"{V1}/executions/{_part(id)}/purge", is_repeatable=False)
         return _decode(data, ExecutionView)
 
     def retention(self) -> RetentionView:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.views import (
+    ApprovalView,
     BlockView,
     EntityView,
     ExecutionView,
@@ -21,6 +22,7 @@ from holdfast.core.views import (
     QueueView,
     RetentionView,
     SensorView,
+    StandingView,
     WhyView,
     WorkerView,
     WorkflowView,
@@ -63,6 +65,20 @@ class Verbs(Protocol):
     def signal(self, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView: ...
 
     def cancel(self, id: str, reason: str = "") -> ExecutionView: ...
+
+    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+        """Carry on where it failed or was stopped. A dry run answers with a `plan`, and nothing happens."""
+        ...
+
+    def replay(
+        self, id: str, start: str, *, force: bool = False, reason: str = "", dry_run: bool = False
+    ) -> ExecutionView: ...
+
+    def standing(self, id: str) -> StandingView: ...
+
+    def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView: ...
+
+    def approvals(self) -> list[ApprovalView]: ...
 
     def purge(self, id: str) -> ExecutionView:
         """Forget an execution that has ended; the answer is the last that is seen of it here."""

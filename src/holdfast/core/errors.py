@@ -142,6 +142,18 @@ class UnknownStep(Refused):
     code, status = "HF0305", 404
 
 
+class NothingToApprove(Refused):
+    """The execution waits for no approval, or not for that one. Perhaps somebody else was faster."""
+
+    code, status = "HF0306", 409
+
+
+class AmbiguousApproval(Refused):
+    """The execution waits for several approvals; name the step."""
+
+    code, status = "HF0307", 409
+
+
 class ExecutionEnded(Refused):
     """The execution has ended; nothing can be sent to it."""
 
@@ -151,7 +163,7 @@ class ExecutionEnded(Refused):
 class UnsafeUnseen(Refused):
     """The execution ended unsafe, and nobody has acknowledged that."""
 
-    code, status = "HF0311", 409
+    code, status = "HF0331", 409
 
 
 # --- workers and attempts --------------------------------------------------------------------------

@@ -16,8 +16,9 @@ import msgspec
 
 from . import events as e
 
-#: Waiters read with a lock, first come first. More than one turn can use up; see `LockRow.is_whole`.
-WINDOW = 600
+#: Waiters read with a lock at first, first come first; more where they are used up, see `LockRow.is_whole`. Few: a
+#: long queue would otherwise be read anew for every release.
+WINDOW = 64
 
 LockEvent: TypeAlias = e.LockTaken | e.LockQueued | e.LockGranted | e.LockReleased | e.LockForced
 LOCK_EVENTS = (e.LockTaken, e.LockQueued, e.LockGranted, e.LockReleased, e.LockForced)

@@ -448,6 +448,14 @@ class Program(Protocol):
         """Scope, body and position of a step."""
         ...
 
+    def step_at(self, scope: int, body: int, position: int) -> int | None:
+        """The step at a place; nothing at the end of a body."""
+        ...
+
+    def limit_of(self, step: int) -> str | None:
+        """The limit of a step that retries, as it was written; nothing for any other step."""
+        ...
+
     @property
     def is_replayable(self) -> bool:
         """Whether people may replay it without force."""

@@ -360,28 +360,8 @@ def keep(expr: Rule, ended: Sequence[int], now: int) -> list[bool]:
 
 
 def settled(given: Retention, context: str) -> tuple[str, str]:
-    """The rule's text with `context` replaced by what held before (empty: the system's default) and `parent` by
-    `system`, which is looked up when somebody asks; and its hash."""
-    if given.is_disabled:
-        return "disabled", given.hash
-    before = parse_retention(context) if context else None
-    if before is not None and before.is_disabled:
-        before = None
-    return str(_without_words(given.expr, before.expr if before is not None else Word("system"))), given.hash
-
-
-def _without_words(expr: Rule, context: Rule) -> Rule:
-    match expr:
-        case Word(name="context"):
-            return context
-        case Word():
-            return Word("system")
-        case Min(rules=rules):
-            return Min(tuple(_without_words(rule, context) for rule in rules))
-        case Max(rules=rules):
-            return Max(tuple(_without_words(rule, context) for rule in rules))
-        case _:
-            return expr
+    """The text of the rule as it is kept, and its hash."""
+    return settle(given, context), given.hash
 
 
 def reach(expr: Rule) -> list[tuple[int | None, int | None]]:

@@ -14,7 +14,7 @@ from . import program as p
 from . import requests as r
 from .codec import pack
 from .errors import LockNotHeld
-from .locks import LOCK_EVENTS, Claim, Hold, Holds, LockRow, after, change, find, force, release
+from .locks import LOCK_EVENTS, Claim, Hold, Holds, LockEvent, after, change, find, force, release
 from .model import Failure
 from .sensors import SENSOR_EVENTS, VALUE_LIMIT, Awaits
 from .sensors import change as change_awaits
@@ -54,8 +54,7 @@ def facts(command: Sharing, state: State, events: list[e.Event], reads: p.Reads)
                 return [e.LockTaken(lane, entity, name, seq, fence, path, is_by_sensor)]
             return [e.LockQueued(lane, entity, name, seq, path)]
         case p.ReleaseLock(lane, entity, name, seq, heir, fence):
-            hold = _holds(state, events).get((entity, name, lane))
-            if hold is None or hold.seq != seq:
+            if not _has_claim(state, events, (entity, name, lane), seq):
                 return []  # taken away from it meanwhile, or given back already
             return [e.LockReleased(lane, entity, name, seq, heir, fence)]
         case p.ForceLock(entity, name, owner, owner_seq, heir, fence):
@@ -73,7 +72,7 @@ def facts(command: Sharing, state: State, events: list[e.Event], reads: p.Reads)
         case p.AwaitSensor(lane, entity, kind, name):
             return [e.SensorAwaited(lane, entity, kind, name)]
         case p.LeaveSensor(lane):
-            return [e.SensorLeft(lane)] if lane in _awaits(state, events) else []
+            return [e.SensorLeft(lane)] if _is_waiting(state, events, lane) else []
         case _:
             assert_never(command)
 
@@ -85,7 +84,9 @@ def _woken(
     is forgotten is lost for ever."""
     sensor = (command.entity, command.kind, command.name)
     others = [x for x in reads.waiters(p.SensorKey(state.tenant, *sensor)) if x[0] != state.id]
-    own = [(state.id, lane) for lane, sensors in _awaits(state, events).items() if sensor in sensors]
+    own = []
+    if state.awaits or e.SensorAwaited in map(type, events):
+        own = [(state.id, lane) for lane, sensors in _awaits(state, events).items() if sensor in sensors]
     return tuple(waiter for waiter in (*others, *own) if waiter != (state.id, command.lane))
 
 
@@ -159,18 +160,24 @@ def closing(state: State, events: list[e.Event], now: int, reads: p.Reads) -> li
     by_lock: dict[tuple[str, str], list[Hold]] = {}
     for hold in _holds(state, events).values():
         by_lock.setdefault((hold.entity, hold.name), []).append(hold)
+    moves: dict[tuple[str, str], list[LockEvent]] = {}
+    for event in events:
+        if isinstance(event, LOCK_EVENTS):
+            moves.setdefault((event.entity, event.name), []).append(event)
     # Sorted, so that deciding twice decides the same.
     for lock in sorted(by_lock):
-        given += _given_back(state, lock, by_lock[lock], events, now, reads)
+        given += _given_back(state, lock, by_lock[lock], moves.get(lock, []), now, reads)
     given += [e.SensorLeft(lane) for lane in sorted(_awaits(state, events))]
     return [*events[:-1], *given, events[-1]]
 
 
 def _given_back(
-    state: State, lock: tuple[str, str], holds: list[Hold], events: list[e.Event], now: int, reads: p.Reads
+    state: State, lock: tuple[str, str], holds: list[Hold], moves: list[LockEvent], now: int, reads: p.Reads
 ) -> list[e.Event]:
     key = p.LockKey(state.tenant, *lock)
-    row = current(reads.lock(key), lock, state.id, events, now)
+    row = reads.lock(key)
+    for moved in moves:
+        row = after(row, state.id, moved, now)
     given: list[e.Event] = []
     holder = row.holder.seq if row.holder is not None else 0
     # Queues are left first: nothing is inherited by a lane that ends in this transition too.
@@ -185,17 +192,31 @@ def _given_back(
 
 
 # --- the execution's own claims and waits, after the events of this decision ------------------------------
-def current(row: LockRow, lock: tuple[str, str], execution: str, events: list[e.Event], now: int) -> LockRow:
-    """A lock's row after the events a decision has made so far. `lock` is (entity, name)."""
-    for event in events:
-        if isinstance(event, LOCK_EVENTS) and (event.entity, event.name) == lock:
-            row = after(row, execution, event, now)
-    return row
-
-
 def heir_of(claim: Claim | None) -> tuple[str, int, int] | None:
     """How commands and events name an heir."""
     return None if claim is None else (claim.execution, claim.lane, claim.seq)
+
+
+def _has_claim(state: State, events: list[e.Event], key: tuple[str, str, int], seq: int) -> bool:
+    """Looks from the end: what is given back was mostly taken a moment ago, and a program may give back a thousand
+    locks in one transition."""
+    for event in reversed(events):
+        if type(event) not in SHARED or not isinstance(event, LOCK_EVENTS):
+            continue
+        if isinstance(event, e.LockForced):
+            if (event.owner, event.entity, event.name, event.owner_seq) == (state.id, *key[:2], seq):
+                return False
+        elif (event.entity, event.name, event.lane) == key:
+            return event.seq == seq and not isinstance(event, e.LockReleased)
+    hold = state.locks.get(key)
+    return hold is not None and hold.seq == seq
+
+
+def _is_waiting(state: State, events: list[e.Event], lane: int) -> bool:
+    for event in reversed(events):
+        if isinstance(event, e.SensorAwaited | e.SensorLeft) and event.lane == lane:
+            return isinstance(event, e.SensorAwaited)
+    return lane in state.awaits
 
 
 def _holds(state: State, events: list[e.Event]) -> Holds:

@@ -49,6 +49,111 @@ class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
     details: Any = None
 
 
+class StandView(msgspec.Struct, frozen=True):
+    """Where a lane is."""
+
+    lane: int
+    #: label of the step; empty where it has not begun, or is at its end
+    step: str
+    #: what it waits for, in lower case; `nothing` where it moves or has ended, `stopped` where it failed
+    wait: str
+    #: why it failed
+    error: str = ""
+
+
+class WaypointView(msgspec.Struct, frozen=True):
+    """A step from which an execution can be replayed, the last one reached last."""
+
+    #: what `replay --from` takes: `start`, or the step's id or number
+    start: str
+    step: str
+
+
+class RefusalView(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+
+
+class StandingView(msgspec.Struct, frozen=True):
+    """Where an execution is, and from where it can go on."""
+
+    id: str
+    status: str
+    run: int
+    #: lanes that are at work, wait or have failed; not those that only wait for others
+    lanes: list[StandView]
+    waypoints: list[WaypointView]
+    #: of one that has ended: why it could not be resumed without force; nothing if it could
+    refusal: RefusalView | None = None
+    #: there are more lanes or waypoints than these
+    is_more: bool = False
+
+
+class PlanStep(msgspec.Struct, frozen=True):
+    step: str
+    #: how often it was passed
+    times: int = 1
+
+
+class PlanJob(msgspec.Struct, frozen=True):
+    """A job that had an effect, and would be done again as another job."""
+
+    job: int
+    step: str
+    block: str
+    #: False: nobody knows whether it took effect
+    is_sure: bool
+    #: its block may run twice
+    may_repeat: bool
+
+
+class PlanLane(msgspec.Struct, frozen=True):
+    lane: int
+    step: str
+    #: it goes back to a waypoint; otherwise it goes on where it stands
+    is_back: bool
+
+
+class PlanLock(msgspec.Struct, frozen=True):
+    """A lock that has to be taken again."""
+
+    entity: str
+    name: str
+    #: the execution that has it now; empty if nobody has
+    holder: str = ""
+    since: int = 0
+    waiting: int = 0
+
+
+class PlanView(msgspec.Struct):
+    """What `resume` or `replay` would do; nothing has happened."""
+
+    id: str
+    #: `resume` or `replay`
+    verb: str
+    #: from where, as it was asked
+    asked: str
+    #: that the execution has now
+    status: str
+    #: number it would have
+    run: int
+    is_forced: bool
+    #: why it would be refused
+    refusal: RefusalView | None = None
+    #: where it would go on
+    step: str = ""
+    #: steps that would be entered again
+    again: list[PlanStep] = []
+    #: steps whose results stay
+    kept: list[PlanStep] = []
+    #: effects there are, and would be again
+    jobs: list[PlanJob] = []
+    lanes: list[PlanLane] = []
+    locks: list[PlanLock] = []
+    #: as they are when it goes on
+    variables: dict[str, Any] = {}
+
+
 class ExecutionView(msgspec.Struct, frozen=True):
     id: str
     workflow: str
@@ -75,6 +180,8 @@ class ExecutionView(msgspec.Struct, frozen=True):
     waiting: list[str] = []
     #: what it works upon
     entity: str = DEFAULT_ENTITY
+    #: what would be done; only in answers to a dry run
+    plan: PlanView | None = None
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -187,6 +294,19 @@ class WhyView(msgspec.Struct, frozen=True):
     status: str
     summary: str
     reasons: list[Reason]
+
+
+class ApprovalView(msgspec.Struct, frozen=True):
+    """An `approve` step that waits for somebody's word."""
+
+    execution: str
+    workflow: str
+    #: its id, or its number
+    step: str
+    #: what it asks
+    message: str
+    #: when it began to wait
+    since: int
 
 
 class ClaimView(msgspec.Struct, frozen=True):

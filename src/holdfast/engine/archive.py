@@ -97,7 +97,7 @@ class _Values:
         self._left: dict[bytes, BlobRef] = {}
 
     def event(self, event: Any, seq: int, at: int) -> dict[str, Any]:
-        fields = {name: self._whole(getattr(event, name)) for name in event.__struct_fields__}
+        fields = {name: self._whole(getattr(event, name)) for name in event.__struct_fields__ if name != "seq"}
         return {**event_json(event, seq, at), **fields}
 
     def rest(self) -> dict[str, Any]:

@@ -42,10 +42,11 @@ def victims(claims: Sequence[ClaimRow]) -> list[Victim]:
 
 def _victim(way: Sequence[ClaimRow]) -> Victim:
     first = way[0]
-    chain = [f"waiting for lock {first.name} of {first.entity} would never end"]
-    for row in way[1:]:
-        chain.append(f"execution {short(row.claim.execution)} has it and waits for lock {row.name} of {row.entity}")
-    chain.append("which this execution has")
+    chain = [
+        f"execution {short(row.claim.execution)} has it and waits for lock {row.name} of {row.entity}"
+        for row in way[1:]
+    ]
+    chain.append("which this execution has" if chain else "a lane around this one has it")
     request = BreakLock(first.entity, first.name, first.claim.lane, first.claim.seq, ", ".join(chain))
     return Victim(first.claim.execution, request)
 

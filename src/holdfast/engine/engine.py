@@ -45,7 +45,8 @@ from .dispatch import Dispatch, Session
 from .driver import Driver
 from .exchanges import Exchanges
 from .inbox import Inbox
-from .items import Ask, Item, Publish, PublishAll, Purge, Put, Reply, silent, spill
+from .items import Ask, Item, Publish, PublishAll, Put, Reply, silent, spill
+from .purging import Purge
 from .rounds import Rounds
 from .sensing import PutSensor
 from .watchers import Watcher, Watchers

@@ -15,6 +15,7 @@ from holdfast.core.program import Program
 from holdfast.core.requests import Request
 from holdfast.store.records import Batch
 
+from .purging import Purge
 from .sensing import PutSensor
 
 #: Default wait of a verb for its commit, seconds.
@@ -166,16 +167,4 @@ class PublishAll:
         self.reply = reply
 
 
-class Purge:
-    """Forget these executions, each as it was at (version, log lines): whoever has moved since stays. Answers with the
-    ids of those that are gone."""
-
-    __slots__ = ("reply", "wanted")
-    size = 0
-
-    def __init__(self, wanted: dict[str, tuple[int, int]], reply: Reply = silent) -> None:
-        self.wanted = wanted
-        self.reply = reply
-
-
-Item = Ask | Put | Publish | PublishAll | Purge | PutSensor
+Item = Ask | Put | Publish | PublishAll | PutSensor | Purge

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,13 +31,13 @@ log = logging.getLogger("holdfast.purger")
 SECOND = 1_000_000
 #: executions purged in one commit
 BATCH = 500
-#: groups of a full look taken up per round
-GROUPS = 200
+#: groups of a full look taken up per round, and groups looked at in a round
+GROUPS, LOOKS = 200, 2000
 #: µs between full looks. Alone, everything that ends passes by us; with others, one may have died with what it knew.
 FULL_ALONE, FULL_SHARED = 3600 * SECOND, 300 * SECOND
 #: seconds between rounds; with an archive fewer, because every round that purges makes a file
 PAUSE, PAUSE_ARCHIVING = 1.0, 60.0
-#: groups whose next expiry is remembered; others are found by a full look
+#: groups that are remembered, because something in them ended or will be over; others are found by a full look
 REMEMBERED = 100_000
 #: seconds to wait for the commit of a purge
 COMMIT_WAIT = 30.0
@@ -113,7 +112,14 @@ def _archived(store: Store, keeping: Keeping, ids: Sequence[str], now: int) -> d
                     header = queries.headers_of([id]).get(id)
                     if header is None or not is_forgettable(header):
                         continue
-                    line = archive.line_of(queries, header, now)
+                    try:
+                        line = archive.line_of(queries, header, now)
+                    except Refused:
+                        raise
+                    except Exception:
+                        # Its neighbours must not have to stay because of it.
+                        log.exception("execution %s cannot be archived, and is kept; try `holdfast verify`", id)
+                        continue
                 seen[id] = (header.version, header.logs)
                 yield line
 
@@ -133,8 +139,9 @@ class Purger:
         self._batch = batch
         self._pause = pause if pause is not None else PAUSE if keeping.archive is None else PAUSE_ARCHIVING
         self._full = FULL_SHARED if store.is_shared else FULL_ALONE
-        #: what ended, as the engine tells it
-        self._heard: deque[Header] = deque()
+        #: groups in which something ended, as the engine tells it; None for what is not to be kept
+        self._heard: dict[Group | None, None] = {}
+        self._ear = threading.Lock()
         #: groups to look at
         self._dirty: dict[Group, None] = {}
         #: (when, group); `_when` has the one that counts
@@ -151,7 +158,7 @@ class Purger:
 
     # --- life ---------------------------------------------------------------------------------------
     def start(self) -> None:
-        self._engine.on_ended = self._heard.extend
+        self._engine.on_ended = self.hear
         self._thread.start()
 
     def stop(self, timeout: float = 10.0) -> None:
@@ -166,7 +173,7 @@ class Purger:
         if self._keeping.archive is not None:
             archive.tidy(self._keeping.archive)
         while not self._stopping.wait(self._pause):
-            while self._try() >= self._batch and not self._stopping.is_set():
+            while (gone := self._try()) and (gone >= self._batch or self._dirty) and not self._stopping.is_set():
                 # There is more. Others want to commit too.
                 self._stopping.wait(0.02)
 
@@ -191,7 +198,7 @@ class Purger:
             with self._store.reading() as queries:
                 if is_unkept:
                     self._choose_unkept(queries, chosen)
-                while self._dirty and len(chosen) < self._batch:
+                while self._dirty and len(chosen) < self._batch and len(looked) < LOOKS:
                     group = next(iter(self._dirty))
                     del self._dirty[group]
                     looked.append(group)
@@ -205,13 +212,20 @@ class Purger:
             raise
         return len(gone)
 
+    def hear(self, headers: Iterable[Header]) -> None:
+        """These have ended. Called by the engine's thread; only their groups are remembered."""
+        with self._ear:
+            for header in headers:
+                self._heard[None if header.retention == "disabled" else kept.group_of(header)] = None
+
     def _listen(self) -> None:
-        while self._heard:
-            header = self._heard.popleft()
-            if header.retention == "disabled":
-                self._is_unkept = True
-            else:
-                self._dirty[kept.group_of(header)] = None
+        with self._ear:
+            heard, self._heard = self._heard, {}
+        self._is_unkept |= None in heard
+        groups = [group for group in heard if group is not None]
+        if len(self._dirty) + len(groups) > REMEMBERED:
+            groups, self._next_scan = groups[:REMEMBERED], 0
+        self._dirty |= dict.fromkeys(groups)
 
     def _wake(self, now: int) -> None:
         """Groups whose time has come, and the next few of a full look."""

@@ -35,7 +35,7 @@ PROGRAMS = 512
 #: Bytes of long values that stay unpacked between turns. A step with many targets asks for its list at every one.
 UNPACKED = 4 << 20
 #: A lock of which fewer waiters than this are left, though more wait, is read again with more of them.
-FEW = 88
+FEW = 8
 
 
 class TurnReads:

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast.core.codec import unpack_summary
 from holdfast.core.errors import BadConfiguration
 from holdfast.core.model import Status
-from holdfast.core.retention import BadRetention, Rule, Word, parse_retention, reach, resolve
+from holdfast.core.retention import BadRetention, Forever, Rule, Word, parse_retention, reach, resolve
 from holdfast.store.keeping import Place
 from holdfast.store.records import Header
 
@@ -52,14 +54,14 @@ def keeping(text: str = "", archive: str | Path | None = None, where: str = SETT
 
 
 def rule_of(text: str, system: Rule) -> Rule:
-    """The rule an execution was kept with, without words. One that cannot be read, because a newer Holdfast wrote it,
-    is the system's."""
+    """The rule an execution was kept with, without words. By one that cannot be read, because a newer Holdfast wrote
+    it, everything is kept."""
     if not text:
         return system
     try:
         return resolve(parse_retention(text).expr, None, None, system)
     except BadRetention:
-        return system
+        return Forever()
 
 
 def is_forgettable(header: Header) -> bool:
@@ -71,7 +73,10 @@ def is_unsafe(header: Header) -> bool:
     """Something of it remains out there, and nobody has said that they know."""
     if header.status is Status.FAILED_UNSAFE:
         return True
-    return header.status is Status.CANCELLED and bool(unpack_summary(header.summary).residue)
+    try:
+        return header.status is Status.CANCELLED and bool(unpack_summary(header.summary).residue)
+    except msgspec.MsgspecError:
+        return True  # nobody can tell
 
 
 def is_held(header: Header) -> bool:

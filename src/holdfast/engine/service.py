@@ -24,7 +24,8 @@ from holdfast.core.errors import (
 from holdfast.core.ids import is_id
 from holdfast.core.jobs import fold_jobs
 from holdfast.core.model import Actor, Status
-from holdfast.core.program import Program
+from holdfast.core.program import Program, WorkflowKey
+from holdfast.core.state import State
 from holdfast.core.version import VERSION
 from holdfast.core.views import (
     BlockView,
@@ -40,8 +41,8 @@ from holdfast.core.views import (
 )
 from holdfast.language import (
     Definition,
+    Published,
     canonical,
-    compile_definition,
     define,
     define_all,
     program_from_bytes,
@@ -56,9 +57,10 @@ from .items import Reply, committed, future_reply
 from .rebuild import rebuild, transitions
 from .retention import Keeping
 from .retention import keeping as default_keeping
-from .sharing import SharedVerbs, lock_rows
+from .reviving import RevivingVerbs, waits_of
+from .sharing import lock_rows
 from .showing import Unread, shown, view_of
-from .why import explain, queue_reason, with_stumbles, worker_state
+from .why import Waiting, explain, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -67,7 +69,7 @@ LABEL_LIMIT = 64
 REASON_LIMIT = 2000
 
 
-class Service(SharedVerbs):
+class Service(RevivingVerbs):
     """`engine` is None where nobody may write: then only the reading verbs work."""
 
     def __init__(self, store: Store, engine: Engine | None = None, keeping: Keeping | None = None) -> None:
@@ -137,17 +139,31 @@ class Service(SharedVerbs):
         data, program = b"", None
         if definition is not None:
             data = canonical(definition)
-            program = self._compiled(data, definition)
+            data, program = self._compiled(actor, data, definition)
         self.engine.start_execution(
             workflow=workflow, definition=data, program=program, input=input, key=key, labels=labels,
             actor=actor, id=id, entity=entity, reply=reply,
         )  # fmt: skip
 
-    def _compiled(self, data: bytes, definition: Mapping[str, Any]) -> Program:
+    def _compiled(self, actor: Actor, data: bytes, definition: Mapping[str, Any]) -> tuple[bytes, Program]:
+        """The definition with what it uses of the published ones inside, and its program."""
         program = self._programs.get(data)
         if program is None:
-            program = self._remember(data, compile_definition(definition))
-        return program
+            found = define(definition, library=self._library(actor))
+            linked = canonical(found.data)
+            if linked != data:
+                return linked, found.program  # what is published may be something else the next time
+            program = self._remember(data, found.program)
+        return data, program
+
+    def _library(self, actor: Actor) -> Published:
+        def read(name: str) -> Any:
+            with self.store.reading() as queries:
+                found = queries.shared(WorkflowKey(actor.tenant, name))
+                data = queries.definition(found.definition) if found is not None else None
+            return msgspec.json.decode(data) if data else None
+
+        return Published(read)
 
     def _remember(self, key: bytes, program: Program) -> Program:
         """Called from many threads; each step is atomic, and one program too many does no harm."""
@@ -210,12 +226,12 @@ class Service(SharedVerbs):
 
     def publish(self, actor: Actor, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
         """A new version, unless the newest one already is this definition."""
-        defined = define(definition)
+        defined = define(definition, library=self._library(actor))
         return self._publish(actor, [defined], name)[0]
 
     def publish_all(self, actor: Actor, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]:
         """Workflows that belong together: all are checked, and published in one commit."""
-        return self._publish(actor, define_all(definitions))
+        return self._publish(actor, define_all(definitions, library=self._library(actor)))
 
     def _publish(self, actor: Actor, defined: Sequence[Definition], name: str = "") -> list[WorkflowView]:
         names = [name or each.program.name for each in defined]
@@ -258,7 +274,8 @@ class Service(SharedVerbs):
             view = view_of(queries, header)
             if header.status.is_ended:
                 return view
-            why = self._why(queries, id)
+            state = rebuild(queries, id)
+            why = self._why(queries, state, waits_of(queries, state, approvals_only=True))
         return msgspec.structs.replace(view, waiting=[reason.text for reason in why.reasons])
 
     def executions(
@@ -312,17 +329,17 @@ class Service(SharedVerbs):
         id = self.resolve(actor, id)
         with self.store.reading() as queries:
             self._header(queries, actor, id)
-            return self._why(queries, id)
+            state = rebuild(queries, id)
+            return self._why(queries, state, waits_of(queries, state))
 
-    def _why(self, queries: Queries, id: str) -> WhyView:
-        state = rebuild(queries, id)
+    def _why(self, queries: Queries, state: State, waits: Mapping[int, Waiting]) -> WhyView:
+        """`waits` is of `waits_of`."""
         program = self._program(queries, state.definition)
-        view = explain(
-            state, queries.workers(), queries.claim_counts(), program.label, self.store.now(), lock_rows(queries, state)
-        )
+        workers, busy, locks = queries.workers(), queries.claim_counts(), lock_rows(queries, state)
+        view = explain(state, workers, busy, program, self.store.now(), locks, waits)
         if self._engine is None or not self._engine.agenda.has_stumbles:
             return view
-        tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(id)]
+        tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(state.id)]
         return with_stumbles(view, [(row.item, stumble) for row, stumble in tripped if stumble is not None])
 
     def definition(self, actor: Actor, id: str) -> Any:
@@ -396,9 +413,8 @@ class Service(SharedVerbs):
 
     def unknown(self, id: str) -> str:
         """What is said of an execution that is not there."""
-        if self.keeping.archive is not None:
-            return f"no execution {id}; if it was purged, `holdfast archive show {id}` shows it"
-        return f"no execution {id}; it may have been purged (`holdfast retention`); `holdfast ps` lists what is kept"
+        how = f"holdfast archive show {id}" if self.keeping.archive is not None else "holdfast retention"
+        return f"no execution {id}; `holdfast ps` lists them (it may have been purged: `{how}`)"
 
     def _header(self, queries: Queries, actor: Actor, id: str) -> Header:
         header = queries.header(actor.tenant, id) if is_id(id) else None

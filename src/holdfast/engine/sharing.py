@@ -77,21 +77,26 @@ class SharedVerbs:
 
     # --- entities -----------------------------------------------------------------------------------
     def entities(self, actor: Actor) -> list[EntityView]:
-        """By id, without what they hold; the default entity is always among them."""
+        """By id, without what they hold. The default entity is always among them, and so are those that nobody made
+        but a workflow has set a sensor on."""
         with self.store.reading() as queries:
             rows = {row.id: row for row in queries.entities(actor.tenant)}
-        rows.setdefault(DEFAULT_ENTITY, default_entity())
+            for id in queries.sensed(actor.tenant):
+                rows.setdefault(id, EntityRow(id))
+        if DEFAULT_ENTITY not in rows or not rows[DEFAULT_ENTITY].created_at:
+            rows[DEFAULT_ENTITY] = default_entity()
         return [_entity_view(rows[id]) for id in sorted(rows)]
 
     def entity(self, actor: Actor, id: str) -> EntityView:
         with self.store.reading() as queries:
             row = queries.entity(actor.tenant, id)
-            if row is None:
-                if id != DEFAULT_ENTITY:
-                    raise _unknown(id)
-                row = default_entity()
             found = queries.sensors(actor.tenant, id)
             locks = _lock_views(queries, actor.tenant, queries.claims(actor.tenant, id, limit=CLAIMS))
+        if row is None:
+            if id != DEFAULT_ENTITY and not found and not locks:
+                raise _unknown(id)
+            # Nobody made it, but a workflow has set something on it.
+            row = default_entity() if id == DEFAULT_ENTITY else EntityRow(id)
         views = {kind: [sensor_view(row) for row in found if row.kind == kind] for kind in KINDS}
         return _entity_view(row, views["sensor"], views["config"], locks)
 
@@ -146,7 +151,7 @@ class SharedVerbs:
 def lock_rows(queries: Queries, state: State) -> dict[tuple[str, str], LockRow]:
     """The locks an execution waits for, with their queues; for `why`."""
     keys = {(hold.entity, hold.name) for hold in state.locks.values() if not hold.fence}
-    return {key: queries.shared(LockKey(state.tenant, *key)) for key in sorted(keys)}
+    return {key: queries.shared(LockKey(state.tenant, *key, window=CLAIMS)) for key in sorted(keys)}
 
 
 def check_value(kind: str, name: str, value: Any) -> None:

@@ -18,7 +18,7 @@ from holdfast.core.codec import chain, pack, unpack_events
 from holdfast.core.decide import claim, decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
-from holdfast.core.program import HeaderKey, Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
+from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
 from holdfast.core.requests import (
     BreakLock,
     ClaimJob,
@@ -31,6 +31,7 @@ from holdfast.core.requests import (
     WakeSensor,
 )
 from holdfast.core.rows import JobRow, LogRow, Rows, item_of, queued, transit
+from holdfast.core.sharing import ENDINGS
 from holdfast.core.snapshot import encode, restore
 from holdfast.core.state import Job, State, fold, open_state
 from holdfast.core.views import summary_of
@@ -40,8 +41,8 @@ from holdfast.transport.messages import CancelNotice, Parcel
 
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
-from .items import Ask, Item, KeepLogs, Publish, PublishAll, Purge, ResendJob
-from .retention import is_forgettable
+from .items import Ask, Item, KeepLogs, Publish, PublishAll, ResendJob
+from .purging import Purge
 from .sensing import PutSensor
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
 
@@ -126,7 +127,8 @@ class Turn:
             self.claims = [claim for claim in self.claims if not claim.is_withdrawn]
 
     def _known(self) -> dict[str, int]:
-        known = {}
+        known: dict[str, int] = {}
+        purges: list[Purge] = []
         for item in self.items:
             if isinstance(item, Ask) and item.execution not in known:
                 cached = self.committer.cache.get(item.execution)
@@ -136,12 +138,14 @@ class Turn:
                 elif type(item.request) is not StartExecution or item.tries:
                     # A new id is made of chance: it is taken to be new, and the store says if it is not.
                     known[item.execution] = 0
-        for item in self.items:
-            if isinstance(item, Purge):
-                # Locked with the others, in one order. What anybody asks something of in this turn is not purged.
-                asked = self._asked()
-                known |= {id: version for id, (version, _) in item.wanted.items() if id not in asked}
-                self.purging |= item.wanted.keys() - asked
+            elif isinstance(item, Purge):
+                purges.append(item)
+        if purges:
+            # Locked with the others, in one order. What anybody asks something of in this turn is not purged.
+            asked = self._asked()
+            for purge in purges:
+                known |= {id: version for id, (version, _) in purge.wanted.items() if id not in asked}
+                self.purging |= purge.wanted.keys() - asked
         return known
 
     def _asked(self) -> set[str]:
@@ -242,9 +246,10 @@ class Turn:
         cached = self.states.get(id)
         if cached is None:
             cached = self._open(id)
-        if isinstance(request, _WAKING) and not cached.state.version:
+        is_waking = type(request) in _WAKING
+        if is_waking and not cached.state.version:
             # Nobody is there to be woken, nor ever will be.
-            self.rows.agenda[id, item_of(request)] = None
+            self._off_the_agenda(id, request)
             return ()
         if item.blobs:
             for digest, data in item.blobs.items():
@@ -263,9 +268,9 @@ class Turn:
         decided = decide(cached.state, request, self.now, self.reads)
         if isinstance(decided, Need):
             return decided.keys
-        if isinstance(request, _WAKING):
+        if is_waking:
             # Before what follows from it, which may be another one of the same name.
-            self.rows.agenda[id, item_of(request)] = None
+            self._off_the_agenda(id, request)
         if decided:
             self._apply(id, cached, decided)
             if type(decided[-1]) is e.ResultRefused:
@@ -281,6 +286,10 @@ class Turn:
         if isinstance(request, _OUTCOMES) and request.logs:
             self._keep_logs(id, cached, request.logs)
         return ()
+
+    def _off_the_agenda(self, id: str, request: Any) -> None:
+        """A wake-up has arrived, whatever came of it."""
+        self.rows.agenda[id, item_of(request)] = None
 
     def _check_token(self, item: Ask, state: State) -> None:
         request = item.request
@@ -348,21 +357,10 @@ class Turn:
         return ()
 
     def _purge(self, index: int, item: Purge) -> tuple[Key, ...]:
-        asked = self._asked()
-        keys = [HeaderKey(id) for id in item.wanted if id not in asked]
-        if unread := [key for key in keys if key not in self.reads.rows]:
-            return tuple(unread)
-        taken = {id for id, _ in self.batch.purged}
-        gone: list[str] = []
-        for key in keys:
-            # Read under the lock: resumed, replayed or spoken of since it was chosen, it stays.
-            header: Header | None = self.reads.rows[key]
-            if header is None or header.id in taken or not is_forgettable(header):
-                continue
-            if (header.version, header.logs) == item.wanted[header.id]:
-                self.batch.purged.append((header.id, header.version))
-                gone.append(header.id)
-        self.results[index] = (gone, None)
+        try:
+            self.results[index] = (item.decide(self.reads.rows, self._asked(), self.batch), None)
+        except Missing as missing:
+            return missing.keys
         return ()
 
     # --- claims ---------------------------------------------------------------------------------------
@@ -442,9 +440,11 @@ class Turn:
         spec = state.specs[job.spec]
         input = self.reads.unpacked(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
+        # Of the visit, so that whoever gets it twice can tell: also when an operator has the step entered again.
+        key = f"{state.id}/{job.step}/{job.lane}/{job.visit}"
         return Parcel(
-            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, f"{state.id}/{job.id}",
-            state.workflow, self.reads.label(state.definition, job.step), "", job.details,
+            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, key, state.workflow,
+            self.reads.label(state.definition, job.step), "", job.details,
         )  # fmt: skip
 
     # --- writing --------------------------------------------------------------------------------------
@@ -530,7 +530,7 @@ class Turn:
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
         for id, cached in self.states.items():
             if cached.state.status >= _COMPLETED or not cached.state.version:
-                if cached.events:
+                if any(type(event) in ENDINGS for event in cached.events):
                     counters.executions_ended += 1
                     self.ended.append(id)
                 self.committer.cache.pop(id, None)
@@ -539,6 +539,7 @@ class Turn:
             else:
                 self.committer.remember(id, cached)
             if cached.events:
+                counters.executions_revived += sum(type(event) in _REVIVED for event in cached.events)
                 counters.events += len(cached.events)
                 cached.events = []
         for session in self.withdrawn:
@@ -579,9 +580,11 @@ class Turn:
 
 _COMPLETED = Status.COMPLETED
 _OUTCOMES = (CompleteJob, FailJob)
-_WAKING = (WakeLock, WakeSensor, BreakLock, LoseLock, DeliverSignal)
+_WAKING = frozenset({WakeLock, WakeSensor, BreakLock, LoseLock, DeliverSignal})
+_REVIVED = (e.ExecutionResumed, e.ExecutionReplayed)
 _SUMMARISED = frozenset(
     {
+        *_REVIVED,
         e.ExecutionStarted,
         e.ErrorRaised,
         e.CancelRequested,

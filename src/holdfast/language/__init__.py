@@ -1,11 +1,13 @@
 """The step language: YAML or JSON definitions to programs. Pure: no clock, randomness, environment or files."""
 
+from .entering import APPROVAL
 from .interpret import YamlProgram
 from .load import decode, load, load_all
 from .problems import PROBLEMS, render, summary
 from .workflow import (
     Definition,
     Examined,
+    Published,
     Text,
     canonical,
     choose,
@@ -22,9 +24,11 @@ from .workflow import (
 )
 
 __all__ = [
+    "APPROVAL",
     "PROBLEMS",
     "Definition",
     "Examined",
+    "Published",
     "Text",
     "YamlProgram",
     "canonical",

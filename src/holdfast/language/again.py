@@ -9,7 +9,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from holdfast.core.lanes import BODY, ENTERING, HANDLER, PAUSE, ROOT_LANE, START, Lane, Op
+from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, PAUSE, ROOT_LANE, START, Lane, Op
 from holdfast.core.model import Effect, Failure, LogLine, Wait
 
 from . import failing, flow
@@ -54,8 +54,12 @@ def retry(run: Run, walk: Walk, step: Step) -> bool:
 
 def _exhausted(kind: str, why: str, walk: Walk) -> Failure:
     handled = walk.failure()
-    about = f"; the error was: {handled.message}" if handled is not None else ""
-    return Failure(kind, f"no further retry: {why}{about}", cause=handled)
+    code = handled.code if handled is not None else ""
+    return Failure(kind, f"no further retry: {why}{_about(handled)}", code=code, cause=handled)
+
+
+def _about(handled: Failure | None) -> str:
+    return f"; the error was: {handled.message}" if handled is not None else ""
 
 
 def _share(run: Run, walk: Walk, step: Step, count: int) -> float:
@@ -109,8 +113,9 @@ def _check(run: Run, walk: Walk, plan: Again) -> None:
     if _point(run, walk, plan, target) is None and not (plan.is_forced and target):
         handled = walk.failure()
         why = "what failed may not run twice, and there is no waypoint" if handled else "there is no waypoint"
-        message = f"cannot retry: {why}; `replayable: from here` makes one"
-        raise failing.Raised(Failure("no-waypoint", message, cause=handled))
+        message = f"cannot retry: {why} (`replayable: from here` makes one){_about(handled)}"
+        code = handled.code if handled is not None else ""
+        raise failing.Raised(Failure("no-waypoint", message, code=code, cause=handled))
 
 
 def perform(run: Run, walk: Walk, step: Step) -> bool:
@@ -212,6 +217,8 @@ def _go_on(run: Run, walk: Walk) -> None:
     if not is_here and walk.waypoints:
         walk.replay(next(reversed(walk.waypoints)))
     else:
+        if (handler := _given_up(run.workflow, walk.own)) >= 0:
+            walk.cut(handler)
         walk.is_resuming = True
     walk.set_phase(ENTERING if owner is not None and owner.is_entered else BODY)
     run.queue.append(walk)
@@ -225,7 +232,7 @@ def why_not(workflow: Workflow, state: State) -> str:
     for lane in state.lanes.values():
         if lane.id in parents or lane.waypoints or _may_reenter(workflow, state, lane):
             continue
-        step = _standing(workflow, lane)
+        step = _failed(workflow, lane)
         label = step.label if step is not None else workflow.name
         if step is not None and step.kind == "fail":
             return f"step `{label}` is meant to fail; replay from a waypoint instead"
@@ -233,16 +240,33 @@ def why_not(workflow: Workflow, state: State) -> str:
     return ""
 
 
-def _standing(workflow: Workflow, lane: Lane) -> Step | None:
-    frame = lane.frames[-1]
+def _failed(workflow: Workflow, lane: Lane) -> Step | None:
+    """The step that handlers lie on, if it was one of them that gave up."""
+    above = next((at for at, frame in enumerate(lane.frames) if frame.body in (HANDLER, FINALLY)), len(lane.frames))
+    return _standing(workflow, lane, above - 1)
+
+
+def _standing(workflow: Workflow, lane: Lane, at: int = -1) -> Step | None:
+    frame = lane.frames[at]
     body = workflow.bodies[frame.scope, frame.body]
     return body[frame.position] if frame.position < len(body) else None
+
+
+def _given_up(workflow: Workflow, lane: Lane) -> int:
+    """The frame of the handler whose `retry` did no more, or -1. Who carries on does what it would have done: it is
+    the step below that is entered again."""
+    step = _standing(workflow, lane)
+    if lane.failure is None or step is None or step.kind != "retry":
+        return -1
+    return max((at for at, frame in enumerate(lane.frames) if frame.body == HANDLER), default=-1)
 
 
 def _may_reenter(workflow: Workflow, state: State, lane: Lane) -> bool:
     step = _standing(workflow, lane)
     if lane.failure is not None and lane.failure.kind not in failing.STOPPING:
-        return lane.failure.is_repeatable
+        handler = _given_up(workflow, lane)
+        failure = lane.frames[handler].error if handler >= 0 else lane.failure
+        return failure is not None and failure.is_repeatable
     if step is None or step.kind == "fail" or not step.is_idempotent:
         return step is None
     if step.spec < 0 or state.specs[step.spec].may_repeat:

@@ -7,7 +7,8 @@ once each, behind its own steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,7 +95,7 @@ class Compiler(InputCompiler, StepCompiler):
         if "steps" not in keys and "output" not in keys:
             report.add(root, "HF0109", "the workflow has no `steps`", help="add `steps:` with a list of steps")
         if "uses" in keys and isinstance(keys["uses"].value, dict):
-            library = {**library, **keys["uses"].value}
+            library = ChainMap(keys["uses"].value, library)  # type: ignore[arg-type]
         self.report = report
         parameters = self._parameters(keys.get("inputs"))
         defaults = literal_map(report, keys.get("input"), "input")
@@ -106,8 +107,7 @@ class Compiler(InputCompiler, StepCompiler):
             for key in defaults:
                 if key not in declared:
                     report.add(keys["input"], "HF0150", f"the workflow declares no input `{key}`", key=key)
-        forms = {name: _shorthand(each) for name, each in library.items()}
-        reader = Reader(report, self.drafts, forms)
+        reader = Reader(report, self.drafts, Forms(library))
         lane = LaneNames()
         body = Body([], lane)
         unit = Unit(report, keys, reader, lane, body, parameters, defaults, library)
@@ -317,11 +317,29 @@ class Compiler(InputCompiler, StepCompiler):
                 or step.cleanup
                 or step.timeout is not None
                 or step.kind == "load"
-                or step.on_error
             )
             is_evaluated = step.condition is not None or (step.fixed is None and bool(step.inputs))
             is_block = step.kind == "block" and step.spec >= 0
             step.is_plain = is_block and not is_evaluated and not step.has_before and not step.wants_entity
+
+
+class Forms(Mapping[str, str]):
+    """Short forms of the types in a library, which may be far away: it is asked only for words that are no steps."""
+
+    def __init__(self, library: Mapping[str, Any]) -> None:
+        self._library = library
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._library
+
+    def __getitem__(self, name: str) -> str:
+        return _shorthand(self._library[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._library)
+
+    def __len__(self) -> int:
+        return len(self._library)
 
 
 def _shorthand(found: Any) -> str:

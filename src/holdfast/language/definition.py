@@ -286,11 +286,11 @@ class Reader(ShortForms):
         if not isinstance(node.value, str):
             self.report.add(node, "HF0108", f"`type` is a name, not {node.kind}")
             return None
-        if node.value in self.forms:
+        kind = TYPE_INDEX.get(style_free(node.value))
+        if kind is None and node.value in self.forms:
             draft = self._draft(step, USE, lane)
             draft.uses, draft.common = node.value, common
             return draft
-        kind = TYPE_INDEX.get(style_free(node.value))
         if kind is None:
             self._unknown_type(node.value, Excerpt(node.value, node))
             return None

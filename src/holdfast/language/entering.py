@@ -171,10 +171,11 @@ def settings(run: Run, walk: Walk, step: Step) -> bool:
     if step.retention is not None:
         text = walk.text(step.retention)
         try:
-            rule, hash = settled(parse_retention(text), run.state.retention)
+            rule, hash = settled(parse_retention(text), run.retention[0])
         except BadRetention as bad:
             raise ExpressionError(f"`{text[:80]}` is not a retention: {bad.message}", code="HF0116") from None
-        run.commands.append(KeepFor(rule, hash or run.state.retention_hash))
+        run.retention = (rule, hash or run.retention[1])
+        run.commands.append(KeepFor(*run.retention))
     return done(run, walk, step)
 
 
@@ -272,7 +273,7 @@ def answered(run: Run, walk: Walk, step: Step) -> bool:
         if not truthy(given.get("approved", True)):
             who, note = given.get("by") or "somebody", given.get("note") or ""
             message = f"rejected by {who}{f': {note}' if note else ''}"
-            raise failing.Raised(Failure("rejected", message, details=given))
+            raise failing.Raised(Failure("rejected", message, details=given, is_repeatable=True))
     walk.local = None
     return done(run, walk, step)
 

@@ -110,6 +110,14 @@ class YamlProgram:
     def place(self, step: int) -> tuple[int, int, int] | None:
         return self.workflow.places.get(step)
 
+    def step_at(self, scope: int, body: int, position: int) -> int | None:
+        steps = self.workflow.bodies.get((scope, body), ())
+        return steps[position].index if position < len(steps) else None
+
+    def limit_of(self, step: int) -> str | None:
+        plan = self.workflow.steps[step].again if step >= 0 else None
+        return None if plan is None else ", ".join(map(str, plan.limits))
+
     def may_resume(self, state: State) -> str:
         return again.why_not(self.workflow, state)
 
@@ -173,8 +181,8 @@ class Run:
     now: int
 
     __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over", "loaded",
-                 "next_lane", "next_timer", "now", "queue", "reads", "shared", "state", "told", "turns_left", "walks",
-                 "workflow")  # fmt: skip
+                 "next_lane", "next_timer", "now", "queue", "reads", "retention", "shared", "state", "told",
+                 "turns_left", "walks", "workflow")  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
         self.workflow = workflow
@@ -197,6 +205,8 @@ class Run:
         #: long values that were read during this call
         self.loaded: dict[bytes, Any] = {}
         self.shared = sharing.Shared(self)
+        #: rule and hash
+        self.retention = (state.retention, state.retention_hash)
         #: signals sent during this call
         self.told = 0
         self.is_over = False

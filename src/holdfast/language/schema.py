@@ -53,7 +53,8 @@ _PHRASES: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"map of name → type$", {"type": "object", "additionalProperties": _ref("parameter")}),
     (r"map of texts$", {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}),
     (r"map\b", {"type": "object"}),
-    (r"steps?$|list of steps$", _ref("steps")),
+    (r"step$", _ref("step")),
+    (r"steps$|list of steps$", _ref("steps")),
     (r"list of branches$", {"type": "array", "items": _ref("branch"), "minItems": 1}),
     (r"list\b", {"type": "array", "minItems": 1}),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import events as e
+from holdfast.core.codec import pack
 from holdfast.core.lanes import ROOT_LANE, WAITING
 from holdfast.core.locks import Hold, LockRow, after, ask, change, force, release
 from holdfast.core.model import Failure, Wait
@@ -25,8 +26,8 @@ from holdfast.core.program import (
     SetSensor,
     TakeLock,
 )
-from holdfast.core.sensors import SensorRow
-from holdfast.core.sharing import heir_of
+from holdfast.core.sensors import VALUE_LIMIT, SensorRow
+from holdfast.core.sharing import NAME_LIMIT, heir_of, is_name
 
 from . import entering, failing
 from .compiled import Owner, Step
@@ -107,8 +108,16 @@ class Shared:
 def lock_of(walk: Walk, owner: Owner) -> tuple[str, str]:
     """(entity, name)"""
     assert owner.lock is not None
-    name = walk.text(owner.lock)
-    return (walk.text(owner.lock_entity) if owner.lock_entity is not None else walk.place()), name
+    entity = walk.text(owner.lock_entity) if owner.lock_entity is not None else walk.place()
+    return _name(entity), _name(walk.text(owner.lock))
+
+
+def _name(text: str) -> str:
+    """A name as it can be stored; an expression may have made anything of it."""
+    if not is_name(text):
+        message = f"{text[:40]!r} is no name of a lock, sensor or entity: 1 to {NAME_LIMIT} printable characters"
+        raise failing.Raised(Failure("invalid", message, code="HF0201"))
+    return text
 
 
 def take(run: Run, walk: Walk, owner: Owner) -> bool:
@@ -197,8 +206,8 @@ def set_value(run: Run, walk: Walk, step: Step, kind: str) -> bool:
     """`set-sensor` and `set-config`: read, check and write are one thing."""
     walk.bind(step)
     assert step.place is not None
-    entity = walk.text(step.args["entity"]) if "entity" in step.args else walk.place()
-    name = step.place.name
+    entity = _name(walk.text(step.args["entity"]) if "entity" in step.args else walk.place())
+    name = _name(step.place.name)
     value = settle(walk, step.args["value"].get(walk), None)
     if step.type:
         value = walk.coerced(step.type, value)
@@ -212,6 +221,10 @@ def set_value(run: Run, walk: Walk, step: Step, kind: str) -> bool:
     _require(walk, step, old, f"{kind} {step.place} of {entity}")
     if path:
         value = assign(None if row is None else row.value, path, value)
+    size = len(pack(value))
+    if size > VALUE_LIMIT:
+        message = f"{kind} {name} of {entity}: {size:,} bytes are over the limit of {VALUE_LIMIT:,}"
+        raise failing.Raised(Failure("value-too-large", message, code="HF0721"))
     version = 1 if row is None else row.version + 1
     run.flush(walk)
     run.commands.append(SetSensor(walk.id, entity, kind, name, value, version))
@@ -232,8 +245,8 @@ def _require(walk: Walk, step: Step, old: Any, what: str) -> None:
 def clear_value(run: Run, walk: Walk, step: Step, kind: str) -> bool:
     walk.bind(step)
     assert step.place is not None
-    entity = walk.text(step.args["entity"]) if "entity" in step.args else walk.place()
-    name = step.place.name
+    entity = _name(walk.text(step.args["entity"]) if "entity" in step.args else walk.place())
+    name = _name(step.place.name)
     if kind == "sensor" and name.startswith(LOCK_VIEW):
         return _force(run, walk, step, entity, name.removeprefix(LOCK_VIEW))
     row = run.shared.sensor(entity, kind, name)

@@ -125,7 +125,8 @@ class ShortForms:
             return None
         kind = TYPE_INDEX.get(style_free(word))
         rest = whole.part(end)
-        if word in self.forms:
+        # What the language says itself means the same everywhere, whatever somebody publishes.
+        if kind is None and word in self.forms:
             draft = self._use(step, word, lane, rest, whole.text.strip())
         elif kind is None:
             if style_free(word) in _COMING or not self._may_be_block(word, rest):
@@ -257,9 +258,8 @@ class ShortForms:
                 word = text[at:end]
                 close = suggest(draft.block, [*STEP_TYPES, *BLOCK_FORMS]) if "." not in draft.block else ""
                 help = f"did you mean `{close}`?" if close else "parameters are written `key=value`"
-                called = draft.block or draft.uses
-                rest.report(self.report, "HF0111", f"`{word}` is not a parameter of `{called}`", at, end,
-                            help=help)  # fmt: skip
+                message = f"`{word}` is not a parameter of `{draft.block or draft.uses}`"
+                rest.report(self.report, "HF0111", message, at, end, help=help)
                 return
             key = match["key"]
             if key in draft.pairs:

@@ -259,6 +259,7 @@ class Walk:
             frames = [
                 Frame(f.scope, f.body, f.position, _NONE, f.error, f.base, f.is_matched, f.then) for f in self.frames
             ]
+            frames[-1].position = self.position
             frames[0].variables = self.all_variables()
             marks[step] = Mark(frames, self.output, {**self.before, **self.outputs})
         self._marks = marks

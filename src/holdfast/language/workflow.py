@@ -7,7 +7,8 @@ know each other by name, as a library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -39,6 +40,36 @@ class Definition(NamedTuple):
     data: dict[str, Any]
     program: YamlProgram
     warnings: list[Problem]
+
+
+class Published(Mapping[str, Document]):
+    """Workflows that are published somewhere, as a library: each is read when somebody asks for it."""
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        #: the definition of that name, or nothing
+        self._read = read
+        self._found: dict[str, Document | None] = {}
+
+    def _get(self, name: str) -> Document | None:
+        if name not in self._found:
+            data = self._read(name)
+            self._found[name] = load_data(data, name) if data is not None else None
+        return self._found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._get(name) is not None
+
+    def __getitem__(self, name: str) -> Document:
+        found = self._get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(name for name, found in self._found.items() if found is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class Text(NamedTuple):
@@ -205,7 +236,7 @@ class Examined(NamedTuple):
 def examine(texts: Iterable[Text], library: Library = _NONE) -> list[Examined]:
     """For whoever wants to find still more. Each file is looked at by itself, but knows the names of the others."""
     files = [(text.file, *_read_all([text])) for text in texts]
-    library = {**library, **{document.name: document for _, found, _ in files for document in found}}
+    library = ChainMap({document.name: document for _, found, _ in files for document in found}, library)  # type: ignore[arg-type]
     examined: list[Examined] = []
     for file, found, report in files:
         compiled = _compile_all(found, report, library)
@@ -259,7 +290,7 @@ def _compile(document: Document, library: Library) -> tuple[Workflow, Report]:
 
 def _compile_all(found: list[Document], everything: Report, library: Library) -> list[tuple[Workflow, list[Problem]]]:
     """Each with the others as its library; what is wrong with them is added to the report."""
-    together = {**library, **{document.name: document for document in found if document.name}}
+    together = _together(found, library)
     compiled: list[tuple[Workflow, list[Problem]]] = []
     for document in found:
         try:
@@ -272,11 +303,16 @@ def _compile_all(found: list[Document], everything: Report, library: Library) ->
     return compiled
 
 
+def _together(found: list[Document], library: Library) -> Library:
+    """What comes together knows each other; the library may be far away, so it is not copied."""
+    return ChainMap({document.name: document for document in found if document.name}, library)  # type: ignore[arg-type]
+
+
 def _checked(found: list[Document], report: Report, library: Library) -> list[Definition]:
     early = [problem for problem in report.found if problem.warning]
     compiled = _compile_all(found, report, library)
     report.check()
-    together = {**library, **{document.name: document for document in found if document.name}}
+    together = _together(found, library)
     linker = _Linker(together, {d.name: w.uses for d, (w, _) in zip(found, compiled, strict=True) if d.name})
     linked = [linker.link(document, workflow.uses) for document, (workflow, _) in zip(found, compiled, strict=True)]
     for document, made in zip(found, linked, strict=True):

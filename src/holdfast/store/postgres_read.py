@@ -18,6 +18,7 @@ from holdfast.core.program import (
     DefinitionKey,
     EntityKey,
     HeaderKey,
+    HistoryKey,
     Key,
     LockKey,
     Published,
@@ -29,7 +30,7 @@ from holdfast.core.sensors import SensorRow, Watched
 
 from .postgres_arrays import bigints, byteas, texts
 from .queries import HEADER, header_of, storable
-from .records import StartRow
+from .records import HistoryRow, StartRow
 from .sharing import entity_of, lock_of
 
 Rows = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -56,7 +57,9 @@ _STARTS = (
 )
 
 _HEADERS = f"SELECT {HEADER} FROM executions WHERE id = ANY($1::bytea[])"
-_HISTORY = "SELECT seq, at, body, digest FROM history WHERE execution = ANY($1::bytea[]) ORDER BY seq"
+_HISTORY = (
+    "SELECT execution, seq, at, body, digest FROM history WHERE execution = ANY($1::bytea[]) ORDER BY execution, seq"
+)
 _LOCKS = (
     "SELECT k.n, l.fence, l.next_seq FROM unnest($1::text[], $2::text[], $3::text[])"
     " WITH ORDINALITY AS k(tenant, entity, name, n)"
@@ -135,6 +138,11 @@ def shared_rows(rows: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
         for row in rows(_HEADERS, [byteas([to_key(k.execution) for k in headers])]):
             header = header_of(row)
             found[HeaderKey(header.id)] = header
+    if histories := [key for key in found if isinstance(key, HistoryKey)]:
+        found |= {key: [] for key in histories}
+        for execution, *past in rows(_HISTORY, [byteas([to_key(k.execution) for k in histories])]):
+            id = from_key(execution)
+            found[HistoryKey(id)].append(HistoryRow(id, *past))
     return found
 
 

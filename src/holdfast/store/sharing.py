@@ -114,6 +114,11 @@ class SharingQueries(ABC):
         sql = f"SELECT {_SENSORS} FROM sensors WHERE tenant = ? AND entity = ? ORDER BY kind, name LIMIT ?"
         return [_sensor(row) for row in self.rows(sql, (tenant, entity, limit))]
 
+    def sensed(self, tenant: str, limit: int = 1000) -> list[str]:
+        """Ids of entities with sensors or configuration, whether anybody made them or not."""
+        sql = "SELECT DISTINCT entity FROM sensors WHERE tenant = ? ORDER BY entity LIMIT ?"
+        return [entity for (entity,) in self.rows(sql, (tenant, limit))]
+
     def sensor(self, tenant: str, entity: str, kind: str, name: str) -> SensorChange | None:
         sql = f"SELECT {_SENSORS} FROM sensors WHERE tenant = ? AND entity = ? AND kind = ? AND name = ?"
         found = self.rows(sql, (tenant, entity, kind, name))

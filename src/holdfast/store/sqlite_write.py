@@ -39,8 +39,8 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
         changed = [
             (
                 int(h.status), h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at,
-                h.ended_at, h.jobs_done, h.jobs_total, h.summary, storable(h.retention),
-                storable(h.retention_hash), to_key(h.id), expected[h.id],
+                h.ended_at, h.jobs_done, h.jobs_total, h.summary, _name(h.retention),
+                _name(h.retention_hash), to_key(h.id), expected[h.id],
             )
             for h in old
         ]  # fmt: skip
