@@ -498,3 +498,13 @@ def test_invoke_runs_a_workflow_on_an_entity() -> None:
     world.start(text)
     assert world.run().output() == "db1"
     assert world.sensor_value("state", "db1") == "true on db1"
+
+
+def test_repeating_after_a_pause_in_the_same_lane() -> None:
+    """The lane had just been woken by a timer, and the repeated step sets none."""
+    world = steps("""
+- {step: let x = 1, delay: 1s}
+- {step: 'let x = ${x} + 1', repeat: {times: 4}}
+- return ${x}
+""")
+    assert world.output() == 5

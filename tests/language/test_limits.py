@@ -6,7 +6,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core.durations import MAX_DURATION
@@ -242,6 +242,7 @@ def test_whether_it_depends_on_the_count(text: str, fixed: int | None) -> None:
     assert parse_concurrency(text).fixed == fixed
 
 
+@example("0.0 ", 0)
 @given(st.text("0123456789%+-(), minaxlu.", max_size=30), st.integers(0, 1000))
 def test_any_text_is_a_number_or_refused(text: str, count: int) -> None:
     try:

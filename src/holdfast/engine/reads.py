@@ -32,6 +32,8 @@ from holdfast.core.state import State
 
 #: Compiled programs kept; a program is shared by all executions of its definition.
 PROGRAMS = 512
+#: Bytes of long values that stay unpacked between turns. A step with many targets asks for its list at every one.
+UNPACKED = 4 << 20
 #: A lock of which fewer waiters than this are left, though more wait, is read again with more of them.
 FEW = 8
 
@@ -50,6 +52,9 @@ class TurnReads:
         self._workflows: dict[WorkflowKey, Published] = {}
         #: blobs made in this turn: (execution, digest) → data
         self.fresh: dict[tuple[str, bytes], bytes] = {}
+        #: long values by what they are, so they are right for ever, with their size; the oldest goes first
+        self._unpacked: dict[tuple[str, bytes], tuple[Any, int]] = {}
+        self._unpacked_size = 0
         #: locks and sensors as the decisions of this turn have left them
         self._locks: dict[LockKey, LockRow] = {}
         self._sensors: dict[SensorKey, Watched] = {}
@@ -208,6 +213,20 @@ class TurnReads:
         reference to references could stand for anything."""
         if type(value) not in _DEEP:
             return value
+        if type(value) is not BlobRef:
+            return self.unpacked(execution, value)
+        key = (execution, value.digest)
+        if key not in self._unpacked:
+            made, left = resolve(value, lambda ref: self._blob(execution, ref), PAYLOAD_LIMIT)
+            self._unpacked[key] = (made, PAYLOAD_LIMIT - left)
+            self._unpacked_size += PAYLOAD_LIMIT - left
+            while self._unpacked_size > UNPACKED:
+                self._unpacked_size -= self._unpacked.pop(next(iter(self._unpacked)))[1]
+            return made
+        return self._unpacked[key][0]
+
+    def unpacked(self, execution: str, value: Any) -> Any:
+        """The same for whoever may change it: nothing in it belongs to anybody else."""
         return resolve(value, lambda ref: self._blob(execution, ref), PAYLOAD_LIMIT)[0]
 
     def _blob(self, execution: str, ref: BlobRef) -> bytes:

@@ -438,7 +438,7 @@ class Turn:
 
     def _parcel(self, state: State, job: Job, session: Session) -> Parcel:
         spec = state.specs[job.spec]
-        input = self.reads.load(state.id, job.input)
+        input = self.reads.unpacked(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
         # Of the visit, so that whoever gets it twice can tell: also when an operator has the step entered again.
         key = f"{state.id}/{job.step}/{job.lane}/{job.visit}"

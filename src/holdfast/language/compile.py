@@ -81,7 +81,8 @@ class Compiler(InputCompiler, StepCompiler):
         self.uses: dict[int, StepUse] = {}
 
     # --- reading -----------------------------------------------------------------------------------
-    def read(self, document: Document, report: Report, library: Mapping[str, Any], header: bool = False) -> Unit | None:
+    def read(self, document: Document, report: Report, library: Mapping[str, Any], key: Any = None) -> Unit | None:
+        """With a key, it is a type, which is known by that key to whatever it uses itself."""
         root = document.root
         if isinstance(root.value, list):
             keys = {"steps": root}
@@ -112,7 +113,8 @@ class Compiler(InputCompiler, StepCompiler):
         body = Body([], lane)
         unit = Unit(report, keys, reader, lane, body, parameters, defaults, library)
         unit.first = len(self.drafts)
-        if header:
+        if key is not None:
+            self.known[key] = unit
             draft = Draft(root, len(self.drafts), USE, lane)
             self.drafts.append(draft)
             unit.index = draft.index
@@ -151,14 +153,11 @@ class Compiler(InputCompiler, StepCompiler):
             report = Report(document)
             # What a type uses is what it was published with, or what comes with it in the same files.
             library = {} if data is not None else unit.library
-            self.known[key] = unit  # a circle is found below
-            made = self.read(document, report, library, header=True)
+            known = self.read(document, report, library, key)
             self.report = unit.report
-            if made is None:
-                del self.known[key]
+            if known is None:
                 unit.report.add(draft.node, "HF0110", f"the step type `{name}` is not a workflow")
                 return
-            known = self.known[key] = made
             if report.errors:
                 first = report.errors[0]
                 unit.report.add(draft.node, "HF0110", f"the step type `{name}` has a problem: {first.message}")
@@ -242,9 +241,10 @@ class Compiler(InputCompiler, StepCompiler):
 
     def _circles(self, unit: Unit, around: list[tuple[str, Unit]], done: set[int]) -> None:
         for name, used in unit.used.items():
-            if used is unit or any(used is other for _, other in around):
+            at = next((at for at, (_, other) in enumerate(around) if other is used), -1)
+            if at >= 0:
                 node = next(draft.node for draft in self.drafts if draft.uses == name)
-                way = " → ".join([*(each for each, _ in around), name])
+                way = " → ".join([*(each for each, _ in around[at:]), name])
                 self.units[0].report.add(node, "HF0137", f"step types use each other in a circle: {way}")
                 return
             # However many ways lead to a type, what it uses is looked at once.

@@ -323,7 +323,7 @@ def parse_concurrency(given: Any) -> Concurrency:
 
 
 def _units(number: str) -> int:
-    whole, _, fraction = number.partition(".")
+    whole, _, fraction = number.strip().partition(".")
     return int(whole) * _ONE + int(fraction.ljust(8, "0") or 0)
 
 
