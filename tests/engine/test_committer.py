@@ -19,9 +19,9 @@ from holdfast.core.errors import (
 from holdfast.core.model import BlobRef, JobStatus, Status
 from holdfast.core.requests import CancelExecution, ClaimJob, CompleteJob, FireTimer, SendSignal
 from holdfast.engine.items import Publish, PublishAll, silent, spill
-from holdfast.engine.turn import SNAPSHOT_EVERY
 from holdfast.engine.verify import verify
 from holdfast.engine.wishes import Existing
+from holdfast.engine.writing import SNAPSHOT_EVERY
 from holdfast.language import canonical, digest
 from holdfast.store.port import Store
 from tests.engine.driver import Hand, execution_id

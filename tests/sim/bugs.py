@@ -19,6 +19,7 @@ import holdfast.core.rows as rows_module
 import holdfast.engine.engine as engine_module
 import holdfast.engine.rounds as rounds_module
 import holdfast.engine.turn as turn_module
+import holdfast.engine.writing as writing_module
 import tests.sim.locked as locked_module
 from holdfast.core import events as e
 from holdfast.core import requests as r
@@ -348,7 +349,7 @@ def saves_half_a_snapshot(patch: Patch) -> None:
     def half(real: Any, state: State, parts: Any = None) -> Any:
         return real(state, None if parts is None else {part for part in parts if part & 3 != JOBS})
 
-    patch.around(turn_module, "encode", half)
+    patch.around(writing_module, "encode", half)
 
 
 @bug("I-2")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core import events as e
-from holdfast.core.codec import chain, pack, unpack_events
+from holdfast.core.codec import unpack_events
 from holdfast.core.decide import claim, decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
@@ -32,11 +32,10 @@ from holdfast.core.requests import (
 )
 from holdfast.core.rows import JobRow, LogRow, Rows, item_of, queued, transit
 from holdfast.core.sharing import ENDINGS
-from holdfast.core.snapshot import encode, restore
+from holdfast.core.snapshot import restore
 from holdfast.core.state import Job, State, fold, open_state
-from holdfast.core.views import summary_of
 from holdfast.failpoints import failpoint
-from holdfast.store.records import Batch, Header, HistoryRow, Locked, PublishedRow, StartRow
+from holdfast.store.records import Batch, Header, Locked, PublishedRow, StartRow
 from holdfast.transport.messages import CancelNotice, Parcel
 
 from .cached import Cached, is_asleep
@@ -45,12 +44,11 @@ from .items import Ask, Item, KeepLogs, Publish, PublishAll, ResendJob
 from .purging import Purge
 from .sensing import PutSensor
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
+from .writing import build
 
 if TYPE_CHECKING:
     from .committer import Committer
 
-#: A snapshot is worth its writing after this many events.
-SNAPSHOT_EVERY = 256
 #: Grace on top of a block's own timeout before the engine gives an attempt up.
 TIMEOUT_GRACE = 15_000_000
 
@@ -113,7 +111,7 @@ class Turn:
         while unread := self._claim_new():
             self.reads.learn((yield Read(unread)))
         failpoint("engine.claim.after")
-        self._build()
+        build(self)
         if not self.batch.is_empty:
             self._let_go((yield Commit(self.batch)))
 
@@ -446,63 +444,6 @@ class Turn:
             state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, key, state.workflow,
             self.reads.label(state.definition, job.step), "", job.details,
         )  # fmt: skip
-
-    # --- writing --------------------------------------------------------------------------------------
-    def _build(self) -> None:
-        batch, rows = self.batch, self.rows
-        for line in rows.logs:
-            cached = self.touched[line.execution]
-            cached.logs += 1
-            line.number = cached.logs
-        for key, row in rows.jobs.items():
-            if row is None:
-                batch.jobs_gone.append(key)
-            else:
-                batch.jobs.append(row)
-                if not row.incarnation:
-                    self.queued.add(row.execution)
-        for id, cached in self.touched.items():
-            self._write_execution(id, cached)
-        for item, due in rows.agenda.items():
-            if due is None:
-                batch.agenda_gone.append(item)
-            else:
-                batch.agenda.append(due)
-        batch.stopping += rows.stopping
-        batch.logs += rows.logs
-        if rows.is_sharing:
-            batch.share(rows)
-        batch.starts += self.starts.values()
-        for (execution, digest), data in self.reads.fresh.items():
-            if execution in self.touched:
-                batch.blobs.append((execution, digest, data))
-
-    def _write_execution(self, id: str, cached: Cached) -> None:
-        state = cached.state
-        if cached.events:
-            body = pack(cached.events)
-            cached.digest = chain(cached.digest, state.version, state.at, body)
-            self.batch.history.append(HistoryRow(id, state.version, state.at, body, cached.digest))
-        if state.status >= _COMPLETED:
-            if cached.snapshot:
-                self.batch.parts_gone.append(id)
-                cached.snapshot = 0
-        elif state.version - cached.snapshot >= SNAPSHOT_EVERY:
-            parts = state.dirty if cached.snapshot else None
-            self.batch.parts += [(id, part, data) for part, data in encode(state, parts).items()]
-            state.dirty.clear()
-            cached.snapshot = state.version
-        if cached.summary is None:
-            cached.summary = pack(summary_of(state))
-        header = Header(
-            id, state.tenant, state.workflow, state.workflow_version, state.definition, state.status,
-            state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
-            state.started_at, state.ended_at, state.jobs_done, state.jobs_total, cached.summary,
-            id in self.created, id in self.queued, entity=state.entity, retention=state.retention,
-            retention_hash=state.retention_hash,
-        )  # fmt: skip
-        self.headers[id] = header
-        self.batch.headers.append(header)
 
     # --- afterwards -----------------------------------------------------------------------------------
     def undo(self) -> None:
