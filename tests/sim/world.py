@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import holdfast.engine.cached as cached_module
 import holdfast.engine.engine as engine_module
+import holdfast.engine.turn as turn_module
 import holdfast.engine.writing as writing_module
 import holdfast.language.interpret as interpret_module
 from holdfast.core.model import JobStatus, Status
