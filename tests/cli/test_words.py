@@ -242,3 +242,14 @@ def test_progress_of_a_replay_begins_at_its_waypoint() -> None:
     assert [state for _, _, state in tree(progress)] == ["done", "queued", "pending"]
     world.run()
     assert [state for _, _, state in tree(folded(world))] == ["done", "done", "done"]
+
+
+def test_progress_of_a_resumed_lane_forgets_that_it_had_failed() -> None:
+    failing = flaky(1)
+    world = World({"a.b": lambda given: failing(given) if given["x"] == 2 else given["x"]})
+    world.start("steps:\n- {id: each, step: foreach x in 1..3, steps: [{id: w, step: 'a.b x=${x}', idempotent: yes}]}")
+    world.run()
+    world.ask("e1", r.ResumeExecution())
+    world.run()
+    each, work = folded(world).rows
+    assert (each.state, each.done, each.failed, work.state, len(work.jobs)) == ("done", 3, 0, "done", 3)
