@@ -12,6 +12,7 @@ from .routes import API, Route, Router
 TITLES = {
     "workflows": "Workflows",
     "executions": "Executions",
+    "reviving": "Resume, replay, approve",
     "sharing": "Locks, entities, sensors",
     "system": "The system",
     "worker": "Workers' own routes",

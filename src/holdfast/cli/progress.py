@@ -37,6 +37,7 @@ class Work:
     due: int = 0
     since: int = 0
     ended: int = 0
+    lane: int = 0
 
 
 @dataclass(slots=True)
@@ -234,10 +235,10 @@ class Progress:
                 self._advance(event["lane"], event["ops"], at)
                 return self._at(event["lane"])
             case "JobScheduled":
-                row, work = self._row(event["step"]), Work(since=at)
+                row, work = self._row(event["step"]), Work(since=at, lane=event.get("lane", 0))
                 row.passed, row.is_caught, row.visit = "", False, event.get("visit", 1)
-                if all(other.state in OVER for other in row.jobs.values()) and row.visit > 1:
-                    row.jobs.clear()  # the step is visited anew; its earlier passage is history
+                # The lane visits the step anew, or was resumed there; its earlier passage is history.
+                row.jobs = {id: x for id, x in row.jobs.items() if x.lane != work.lane or x.state not in OVER}
                 row.jobs[event["job"]] = work
                 self._jobs[event["job"]] = (row, work)
                 return row
@@ -367,6 +368,8 @@ class Progress:
                     self._go_back(lane, op[1])
                 case Op.DROP:
                     self._drop_below(lane)
+                case Op.REOPEN:
+                    self._count(lane, "failed", -1)
                 case Op.FAIL:
                     row = self._at(lane)
                     if row is not None and not row.jobs:
@@ -382,10 +385,10 @@ class Progress:
                     return
         self._arrive(lane, at)
 
-    def _count(self, lane: int, what: str) -> None:
+    def _count(self, lane: int, what: str, by: int = 1) -> None:
         row = self._at(self._parents.get(lane, 0))
         if row is not None:
-            setattr(row, what, getattr(row, what) + 1)
+            setattr(row, what, getattr(row, what) + by)
 
     def _leave(self, lane: int) -> None:
         row = self._at(lane)
