@@ -253,7 +253,7 @@ def answers_before_the_commit(patch: Patch) -> None:
         real(self)
         self.answer()
 
-    patch.around(Turn, "_build", build)
+    patch.around(turn_module, "build", build)
 
 
 @bug("I-1", "I-14", "I-29", "BUG")
@@ -328,7 +328,7 @@ def loses_long_values(patch: Patch) -> None:
         real(self)
         self.batch.blobs.clear()
 
-    patch.around(Turn, "_build", build)
+    patch.around(turn_module, "build", build)
 
 
 @bug("I-36")
@@ -339,7 +339,7 @@ def believes_too_early_that_it_is_stored(patch: Patch) -> None:
         real(self)
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
 
-    patch.around(Turn, "_build", build)
+    patch.around(turn_module, "build", build)
 
 
 @bug("I-4")
