@@ -386,7 +386,9 @@ def _nested(w: Writer, depth: int) -> Step:
     elif w.often(0.3):
         made["retry"] = {"attempts": 2, "delay": "1s"}
     if w.often(0.3):
-        made["lock"] = w.pick(("a", "b", {"name": "a", "timeout": "10s"}, "l-${count ?? 1}" if "count" in w.names else "c"))
+        made["lock"] = w.pick(
+            ("a", "b", {"name": "a", "timeout": "10s"}, "l-${count ?? 1}" if "count" in w.names else "c")
+        )
     if w.often(0.2):
         made["replayable"] = w.pick(("from start", "automatically", "disabled"))
     return made
@@ -467,7 +469,9 @@ def workflow(random: Random, chaos: float, name: str = "", types: tuple[str, ...
     if w.often(0.5) or name:
         given = w.random.sample(expressions.NAMES[:-1], w.random.randint(0, 3)) if not name else ["x", "y"]
         made[w.pick(("inputs", "parameters"))] = {
-            each: w.pick(("string", "integer = 3", "any", {"type": "list", "default": [1]}, {"type": "any", "default": 1}))
+            each: w.pick(
+                ("string", "integer = 3", "any", {"type": "list", "default": [1]}, {"type": "any", "default": 1})
+            )
             for each in given
         }
         w.names += given
