@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from holdfast.core.errors import InvalidDefinition
@@ -50,7 +52,7 @@ def test_a_bomb_of_aliases_goes_off_at_its_first_anchor() -> None:
     names = "abcdefghij"
     lines = [
         "a: &a [x, x]",
-        *(f"{y}: &{y} [{', '.join([f'*{x}'] * 9)}]" for x, y in zip(names, names[1:], strict=False)),
+        *(f"{y}: &{y} [{', '.join([f'*{x}'] * 9)}]" for x, y in itertools.pairwise(names)),
     ]
     found = refused("\n".join(lines) + "\nsteps: [*j]\n")
     assert found[0] == ("HF0104", 1, 4)
