@@ -3,7 +3,6 @@ be valid; with more chaos, wrong keys, types and names come in."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from random import Random
@@ -13,6 +12,7 @@ from holdfast.language.steps import COMMON_KEYS, STEP_TYPES, WORKFLOW_KEYS
 from holdfast.language.transforms import FILTERS
 
 from . import expressions
+from .texts import written
 
 Step = Any
 
@@ -30,8 +30,6 @@ FILTER_WORDS = ("trim", "json", "yaml parse", "first", "last", "min", "max", "su
                 "slice -1", "remove 0", "remove a", "replace a b", "replace all regex ([a-z]+) <$1>", "get .a",
                 "replace all glob a*b x", "merge list", "merge map deep lax", "append 1", "prepend x", "type integer",
                 "type string", "bash", "json encode", "set z", "return", "wait")  # fmt: skip
-_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./ =${}+*<>()|-]*[A-Za-z0-9_}).]\Z")
-_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 assert {words.split()[0] for words in FILTER_WORDS} >= FILTERS.keys() - {"to_lower_case"}
 
 
@@ -386,7 +384,9 @@ def _nested(w: Writer, depth: int) -> Step:
     elif w.often(0.3):
         made["retry"] = {"attempts": 2, "delay": "1s"}
     if w.often(0.3):
-        made["lock"] = w.pick(("a", "b", {"name": "a", "timeout": "10s"}, "l-${count ?? 1}" if "count" in w.names else "c"))
+        made["lock"] = w.pick(
+            ("a", "b", {"name": "a", "timeout": "10s"}, "l-${count ?? 1}" if "count" in w.names else "c")
+        )
     if w.often(0.2):
         made["replayable"] = w.pick(("from start", "automatically", "disabled"))
     return made
@@ -394,7 +394,8 @@ def _nested(w: Writer, depth: int) -> Step:
 
 def _foreach(w: Writer, depth: int) -> Step:
     if w.often(0.3):
-        return f"foreach item in {w.pick(('1..3', '${[1, 2, 3]}'))} do {w.pick(('log ${item}', 'net.push', 'return ${item}'))}"
+        targets = w.pick(("1..3", "${[1, 2, 3]}"))
+        return f"foreach item in {targets} do {w.pick(('log ${item}', 'net.push', 'return ${item}'))}"
     made: dict[str, Any] = {"step": f"foreach item in {w.pick(('1..3', '${[3, 4]}', '1..12', '${range(5)}'))}"}
     names = ["item"]
     if w.often(0.2):
@@ -444,8 +445,8 @@ _LEAVES: tuple[_Make, ...] = (_let, _let, _transform, _block, _block, _flow, _sh
 _ALL: tuple[_Make, ...] = (*_LEAVES, _if, _switch, _sub, _nested, _foreach, _parallel, _graph)
 _NAMES = frozenset((*expressions.NAMES, "nowhere"))
 _IDENTIFIER = re.compile(r"(?<![\w.'\"$])[a-z_]+(?![\w(:'\"])")
-_KEYS = tuple(sorted({key.name for key in (*COMMON_KEYS, *WORKFLOW_KEYS)}
-                     | {key.name for kind in STEP_TYPES.values() for key in kind.keys} | {"unknown", "stpes"}))  # fmt: skip
+_WRITTEN = (COMMON_KEYS, WORKFLOW_KEYS, *(kind.keys for kind in STEP_TYPES.values()))
+_KEYS = tuple(sorted({key.name for keys in _WRITTEN for key in keys} | {"unknown", "stpes"}))
 _STYLED = frozenset(("on-error", "continue-on-error", "target-var-name", "max-delay", "timeout", "condition"))
 
 
@@ -467,7 +468,9 @@ def workflow(random: Random, chaos: float, name: str = "", types: tuple[str, ...
     if w.often(0.5) or name:
         given = w.random.sample(expressions.NAMES[:-1], w.random.randint(0, 3)) if not name else ["x", "y"]
         made[w.pick(("inputs", "parameters"))] = {
-            each: w.pick(("string", "integer = 3", "any", {"type": "list", "default": [1]}, {"type": "any", "default": 1}))
+            each: w.pick(
+                ("string", "integer = 3", "any", {"type": "list", "default": [1]}, {"type": "any", "default": 1})
+            )
             for each in given
         }
         w.names += given
@@ -509,41 +512,3 @@ def document(random: Random, chaos: float) -> str:
     if random.random() < 0.1:
         made = made["steps"]
     return written(made, random)
-
-
-# --- texts -----------------------------------------------------------------------------------------------
-def written(value: Any, random: Random) -> str:
-    """As YAML: mostly in blocks, sometimes as JSON, which is YAML too."""
-    if random.random() < 0.15:
-        return json.dumps(value, ensure_ascii=random.random() < 0.5) + "\n"
-    lines: list[str] = []
-    _write(value, 0, lines, random)
-    return "\n".join(lines) + "\n"
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, str) and _PLAIN.match(value) and value.lower() not in _WORDS and " #" not in value:
-        if ": " not in value and not value.startswith(("- ", "? ", "=", "<", "{")):
-            return value
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _write(value: Any, indent: int, lines: list[str], random: Random) -> None:
-    pad = " " * indent
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            if isinstance(item, (dict, list)) and item and random.random() < 0.85:
-                lines.append(f"{pad}{_scalar(key)}:")
-                _write(item, indent + 2, lines, random)
-            else:
-                lines.append(f"{pad}{_scalar(key)}: {_scalar(item)}")
-    elif isinstance(value, list) and value:
-        for item in value:
-            if isinstance(item, (dict, list)) and item and random.random() < 0.9:
-                at = len(lines)
-                _write(item, indent + 2, lines, random)
-                lines[at] = f"{pad}- {lines[at][indent + 2 :]}"
-            else:
-                lines.append(f"{pad}- {_scalar(item)}")
-    else:
-        lines.append(pad + _scalar(value))

@@ -299,4 +299,3 @@ def shrunk(given: Input, seconds: float = 20.0) -> Input:
                     at += size
             size //= 2
     return given
-

@@ -7,11 +7,12 @@ from random import Random
 
 _TOKEN = re.compile(r"\$\{|\}|[\w.-]+|\s+|.", re.DOTALL)
 DICTIONARY = (
-    "${", "}", "${}", "[", "]", "{", "}", ":", ": ", "- ", "'", '"', "|", ">", "&a ", "*a", "!!int ", "---\n", "...\n", "#",
-    "\t", "\x00", "\ufeff", "\u2028", "\U0010ffff", "steps:", "steps", "on-error:", "goto start", "goto ", "retry", "foreach",
-    " in ", " do ", "workflow", "lock:", "target:", "condition:", "${error}", "${steps.s1.output}", "yes", "null", "1e999",
-    "99999999999999999999", "0x", "next: start", "repeat: 1000000", "concurrency: 0", "limit", "let ", "=", "== ", "?", "%",
-    "<<: ", "uses:", "inputs:", "type: workflow", "replayable: automatically", "retention: disabled", "(" * 50, "- " * 50,
+    "${", "}", "${}", "[", "]", "{", "}", ":", ": ", "- ", "'", '"', "|", ">", "&a ", "*a", "!!int ", "---\n",
+    "...\n", "#", "\t", "\x00", "\ufeff", "\u2028", "\U0010ffff", "steps:", "steps", "on-error:", "goto start",
+    "goto ", "retry", "foreach", " in ", " do ", "workflow", "lock:", "target:", "condition:", "${error}",
+    "${steps.s1.output}", "yes", "null", "1e999", "99999999999999999999", "0x", "next: start",
+    "repeat: 1000000", "concurrency: 0", "limit", "let ", "=", "== ", "?", "%", "<<: ", "uses:", "inputs:",
+    "type: workflow", "replayable: automatically", "retention: disabled", "(" * 50, "- " * 50,
 )  # fmt: skip
 
 

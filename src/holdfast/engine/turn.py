@@ -31,7 +31,7 @@ from holdfast.core.requests import (
     WakeSensor,
 )
 from holdfast.core.rows import JobRow, LogRow, Rows, item_of, queued, transit
-from holdfast.core.sharing import ENDINGS
+from holdfast.core.sharing import ENDINGS, SHARED
 from holdfast.core.snapshot import restore
 from holdfast.core.state import Job, State, fold, open_state
 from holdfast.failpoints import failpoint
@@ -316,11 +316,16 @@ class Turn:
     def _apply(self, id: str, cached: Cached, decided: list[e.Event]) -> None:
         self.touched[id] = cached
         transit(cached.state, self.now, decided, self.rows)
-        self.reads.follow(cached.state, decided, self.now)
         cached.events += decided
+        is_sharing = False
         for event in decided:
-            if type(event) in _SUMMARISED:
+            kind = type(event)
+            if kind in _SUMMARISED:
                 cached.summary = None
+            if kind in SHARED:
+                is_sharing = True
+        if is_sharing:
+            self.reads.follow(cached.state, decided, self.now)
 
     def _publish(self, index: int, item: Publish | PublishAll) -> tuple[Key, ...]:
         items = item.items if isinstance(item, PublishAll) else [item]
@@ -471,7 +476,7 @@ class Turn:
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
         for id, cached in self.states.items():
             if cached.state.status >= _COMPLETED or not cached.state.version:
-                if any(type(event) in ENDINGS for event in cached.events):
+                if cached.events and not ENDINGS.isdisjoint(map(type, cached.events)):
                     counters.executions_ended += 1
                     self.ended.append(id)
                 self.committer.cache.pop(id, None)
@@ -480,7 +485,9 @@ class Turn:
             else:
                 self.committer.remember(id, cached)
             if cached.events:
-                counters.executions_revived += sum(type(event) in _REVIVED for event in cached.events)
+                for event in cached.events:
+                    if type(event) in _REVIVED:
+                        counters.executions_revived += 1
                 counters.events += len(cached.events)
                 cached.events = []
         for session in self.withdrawn:
@@ -522,7 +529,7 @@ class Turn:
 _COMPLETED = Status.COMPLETED
 _OUTCOMES = (CompleteJob, FailJob)
 _WAKING = frozenset({WakeLock, WakeSensor, BreakLock, LoseLock, DeliverSignal})
-_REVIVED = (e.ExecutionResumed, e.ExecutionReplayed)
+_REVIVED = frozenset((e.ExecutionResumed, e.ExecutionReplayed))
 _SUMMARISED = frozenset(
     {
         *_REVIVED,

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.lanes import ENTERING, HANDLER, ROOT_LANE, WAITING, WHOLE, Op
+from holdfast.core.lanes import ENTERING, HANDLER, ROOT_LANE, WAITING, WHOLE, Lane, Op
 from holdfast.core.model import DEFAULT_ENTITY, BlobRef, BlockOffer, Failure, JobSpec, Problem, Wait
 from holdfast.core.program import (
     Advance,
@@ -22,6 +22,7 @@ from holdfast.core.program import (
     CarryOn,
     Cause,
     Command,
+    Complete,
     GoAgain,
     JobEnded,
     LockBroken,
@@ -158,10 +159,15 @@ class YamlProgram:
         frame = lane.frames[-1]
         body = self.workflow.bodies[frame.scope, frame.body]
         after = frame.position + 1
-        if after >= len(body) or lane.rounds or lane.stop is not None or frame.body == HANDLER:
+        if lane.rounds or lane.stop is not None or frame.body == HANDLER:
             return None
-        step, following = body[frame.position], body[after]
-        if not following.is_plain or step.has_after or step.output is not None:
+        step = body[frame.position]
+        if step.has_after or step.output is not None:
+            return None
+        if after >= len(body):
+            return [Complete(cause.result)] if self.ends_with(lane) else None
+        following = body[after]
+        if not following.is_plain:
             return None
         input: Any = following.fixed
         if input is not None:
@@ -172,6 +178,13 @@ class YamlProgram:
             ScheduleJob(cause.lane, following.index, following.spec, input),
         ]
 
+    def ends_with(self, lane: Lane) -> bool:
+        """Whether the result of a last block is all that the workflow has to say."""
+        owner = self.workflow.owner
+        if lane.id != ROOT_LANE or len(lane.frames) > 1 or owner.output is not None or owner.cleanup:
+            return False
+        return not (lane.timers or lane.results or lane.open or lane.failed or lane.fan is not None)
+
 
 class Run:
     """One call of `advance`."""
@@ -180,8 +193,8 @@ class Run:
     state: State
     now: int
 
-    __slots__ = ("cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over", "loaded",
-                 "next_lane", "next_timer", "now", "queue", "reads", "retention", "shared", "state", "told",
+    __slots__ = ("_shared", "cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over",
+                 "loaded", "next_lane", "next_timer", "now", "queue", "reads", "retention", "state", "told",
                  "turns_left", "walks", "workflow")  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
@@ -204,7 +217,7 @@ class Run:
         self.dropped: set[int] = set()
         #: long values that were read during this call
         self.loaded: dict[bytes, Any] = {}
-        self.shared = sharing.Shared(self)
+        self._shared: sharing.Shared | None = None
         #: rule and hash
         self.retention = (state.retention, state.retention_hash)
         #: signals sent during this call
@@ -214,6 +227,13 @@ class Run:
         self.is_forced = False
         #: lanes that wait for a turn and were not reached in this one
         self.turns_left = False
+
+    @property
+    def shared(self) -> sharing.Shared:
+        """Made when somebody asks: most calls do not."""
+        if self._shared is None:
+            self._shared = sharing.Shared(self)
+        return self._shared
 
     # --- lanes -------------------------------------------------------------------------------------
     def walk(self, lane: int) -> Walk:

@@ -29,19 +29,37 @@ _NONE: dict[Any, Any] = {}
 
 
 class Walk:
-    __slots__ = ("_fan", "_marks", "_timers", "asking", "at", "base", "before", "body", "branch", "changed",
-                 "failed", "fuel", "id", "is_emptied", "is_resuming", "lane", "local", "logs", "open", "ops", "output",
-                 "outputs", "own", "parent", "phase", "position", "repeats", "results", "retries", "rounds", "run",
-                 "site", "stack", "stop", "stop_base", "visits", "wait")  # fmt: skip
-
+    # One is made for every step that is taken, so what most of them never touch is a default of the class. What is
+    # shared like this is replaced before it is changed.
     run: Run
     output: Any
+    #: nothing while the state does not have it yet
+    lane: Lane | None
+    #: copies of the frames, made when one of them is added or taken away
+    stack: list[Frame] | None = None
+    #: what became of the variables during this call (ABSENT: removed)
+    changed: dict[str, Any] | None = None
+    #: outputs of steps that came in during this call
+    outputs: dict[str, Any] = _NONE
+    #: the results in the state were gathered during this call
+    is_emptied = False
+    visits: dict[int, int] = _NONE
+    repeats: dict[int, int] = _NONE
+    retries: dict[str, list[int]] = _NONE
+    _marks: dict[int, Mark] | None = None
+    _fan: Fan | None = None
+    _timers: dict[int, int] | None = None
+    #: the step is entered again, so its condition is not asked
+    is_resuming = False
+    #: the step's own input while its expressions are evaluated
+    local: dict[str, Any] | None = None
+    #: the same while a condition or `output` is evaluated: only what is asked for
+    asking: dict[str, Value] | None = None
+    fuel = EXPRESSION_FUEL
 
     def __init__(self, run: Run, lane: Lane) -> None:
         self.run = run
-        #: nothing while the state does not have it yet
-        self.lane: Lane | None = lane
-        self.own = lane
+        self.lane = self.own = lane
         self.id = lane.id
         self.parent = lane.parent
         self.branch = lane.branch
@@ -55,36 +73,16 @@ class Walk:
         self.stop_base = lane.stop_base
         self.rounds = lane.rounds
         frame = lane.frames[-1]
-        #: copies of the frames, made when one of them is added or taken away
-        self.stack: list[Frame] | None = None
         #: position in the state, and where the walk is now
         self.at = self.position = frame.position
         self.body = run.workflow.bodies[frame.scope, frame.body]
-        #: variables, and what became of them during this call (ABSENT: removed)
+        #: variables and outputs of steps as they are in the state
         self.base: Mapping[str, Any] = lane.frames[0].variables
-        self.changed: dict[str, Any] | None = None
-        #: outputs of steps, and those that came in during this call
         self.before: Mapping[str, Any] = lane.outputs
-        self.outputs: dict[str, Any] = _NONE
         #: results of lanes that ended during this call
         self.results: dict[int, Any] = {}
-        #: the results in the state were gathered during this call
-        self.is_emptied = False
-        self.visits: dict[int, int] = _NONE
-        self.repeats: dict[int, int] = _NONE
-        self.retries: dict[str, list[int]] = _NONE
-        self._marks: dict[int, Mark] | None = None
-        self._fan: Fan | None = None
-        self._timers: dict[int, int] | None = None
         self.ops: list[tuple[Any, ...]] = []
         self.logs: list[LogLine] = []
-        #: the step is entered again, so its condition is not asked
-        self.is_resuming = False
-        #: the step's own input while its expressions are evaluated
-        self.local: dict[str, Any] | None = None
-        #: the same while a condition or `output` is evaluated: only what is asked for
-        self.asking: dict[str, Value] | None = None
-        self.fuel = EXPRESSION_FUEL
 
     @classmethod
     def spawned(
