@@ -178,7 +178,7 @@ class _Matcher:
         while at < len(text):
             end = word_end(text, at)
             for literal in glued:
-                inner = text.find(literal, at, end)
+                inner = _find(text, literal, at, end)
                 if inner > at:
                     ends.append(inner)
             ends.append(end)
@@ -203,6 +203,18 @@ def _glued(state: _State | None) -> list[str]:
             break
         state = state.then
     return out
+
+
+def _find(text: str, literal: str, at: int, end: int) -> int:
+    """Where a literal stands in a word, but not inside of `${…}`; -1 if nowhere."""
+    while at < end:
+        if text.startswith("${", at):
+            at = _expression_end(text, at + 2)
+        elif text.startswith(literal, at):
+            return at
+        else:
+            at += 1
+    return -1
 
 
 def _skip(text: str, at: int) -> int:
