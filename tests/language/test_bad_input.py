@@ -112,3 +112,7 @@ def test_a_graph_is_numbered_as_it_is_stored() -> None:
 def test_a_step_with_steps_can_be_a_branch() -> None:
     world = play("steps:\n- parallel:\n  - {step: foreach x in 1..2, steps: ['return ${x}']}\n  - return 3\n")
     assert world.output() == [[1, 2], 3]
+
+
+def test_values_for_inputs_belong_to_no_type() -> None:
+    assert play("input: {a: 1}\nsteps: ['return ${a}']\n").output() == 1
