@@ -474,6 +474,9 @@ def workflow(random: Random, chaos: float, name: str = "", types: tuple[str, ...
             for each in given
         }
         w.names += given
+    elif w.often(0.2):
+        made["input"] = {"count": w.pick((3, "three", [1]))}
+        w.names.append("count")
     if name and w.often(0.5):
         made["shorthand"] = w.pick(SHORTHANDS)
     for key, share, value in (

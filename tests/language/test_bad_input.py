@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from holdfast.core.codec import pack
 from holdfast.core.errors import InvalidDefinition
 from holdfast.language import Text, canonical, load_workflows, program_from_bytes
 
@@ -112,3 +113,21 @@ def test_a_graph_is_numbered_as_it_is_stored() -> None:
 def test_a_step_with_steps_can_be_a_branch() -> None:
     world = play("steps:\n- parallel:\n  - {step: foreach x in 1..2, steps: ['return ${x}']}\n  - return 3\n")
     assert world.output() == [[1, 2], 3]
+
+
+def test_values_for_inputs_belong_to_no_type() -> None:
+    assert play("input: {a: 1}\nsteps: ['return ${a}']\n").output() == 1
+
+
+def test_branches_that_pass_on_their_input_do_not_grow_without_end() -> None:
+    """Each turn of the loop gives a list of three times the list before."""
+    text = """
+- {step: let n = 0}
+- {id: again, parallel: [no-op, no-op, no-op]}
+- let n = ${n} + 1
+- {step: goto again, condition: '${n} < 40'}
+- return ${n}
+"""
+    world = play(f"steps:\n{text}")
+    assert world.output() == 40
+    assert max(len(pack(events)) for _, events in world.histories["e1"]) < 200_000

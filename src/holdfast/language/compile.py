@@ -81,8 +81,8 @@ class Compiler(InputCompiler, StepCompiler):
         self.uses: dict[int, StepUse] = {}
 
     # --- reading -----------------------------------------------------------------------------------
-    def read(self, document: Document, report: Report, library: Mapping[str, Any], key: Any = None) -> Unit | None:
-        """With a key, it is a type, which is known by that key to whatever it uses itself."""
+    def read(self, document: Document, report: Report, library: Mapping[str, Any], known_as: Any = None) -> Unit | None:
+        """With `known_as`, it is a type, and known by that to whatever it uses itself."""
         root = document.root
         if isinstance(root.value, list):
             keys = {"steps": root}
@@ -113,8 +113,8 @@ class Compiler(InputCompiler, StepCompiler):
         body = Body([], lane)
         unit = Unit(report, keys, reader, lane, body, parameters, defaults, library)
         unit.first = len(self.drafts)
-        if key is not None:
-            self.known[key] = unit
+        if known_as is not None:
+            self.known[known_as] = unit
             draft = Draft(root, len(self.drafts), USE, lane)
             self.drafts.append(draft)
             unit.index = draft.index

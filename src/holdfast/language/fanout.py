@@ -294,7 +294,14 @@ def gather(run: Run, walk: Walk, step: Step) -> bool:
         walk.ops.append((Op.TAKE, keep))
     else:
         walk.output = results if step.keys is None else dict(zip(step.keys, results, strict=True))
-        walk.ops.append((Op.GATHER, keep, step.keys))
+        kept = run.keep(walk.output)
+        if kept is walk.output:
+            walk.ops.append((Op.GATHER, keep, step.keys))
+        else:
+            # Long like any other value: branches that pass on what they were given would double it at every turn.
+            walk.ops.append((Op.DROP,))
+            walk.set_output(kept)
+            walk.keep_output(keep)
     if step.output is not None or step.has_after:
         return flow.done(run, walk, step)
     if keep:
