@@ -57,7 +57,11 @@ def test_what_is_being_written_is_not_read(tmp_path: Path) -> None:
     assert len(archive.heads(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("damage", [b"", b"no gzip", gzip.compress(b"no json\n"), gzip.compress(b'{"id": 3}\n')])
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"no gzip", gzip.compress(b"no json\n"), gzip.compress(b'{"id": 3}\n')],
+    ids=["empty", "no gzip", "no JSON", "no execution"],
+)
 def test_a_damaged_file_is_named(tmp_path: Path, damage: bytes) -> None:
     path = archive.write(tmp_path, [line(A)], T0)
     path.write_bytes(damage or path.read_bytes()[:-12])
