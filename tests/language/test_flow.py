@@ -37,6 +37,8 @@ def flaky(times: int, **kinds: Any) -> Any:
         ("- let output = 1\n- goto end\n- return 2", 1),
         ("- let to = b\n- goto ${to}\n- return skipped\n- label b\n- return ok", "ok"),
         ("- if true then return yes\n- return no", "yes"),
+        ("- {type: if, condition: '${1 + 1} == 2', steps: [return yes]}\n- return no", "yes"),
+        ("- {type: if, condition: '${1 + 1} == 3', steps: [return yes]}\n- return no", "no"),
         ("- if ${1 == 2} then return yes\n- return no", "no"),
         ("- if ${{a: 1}.a == 1} then return yes\n- return no", "yes"),
         ("- let x = 3\n- if ${x} == 3 then goto end\n- return no", None),

@@ -174,7 +174,9 @@ class StepCompiler(CommonCompiler):
     def _if(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
         target = draft.args.get("target")
         equals = draft.args.get("equals")
-        if target is None:
+        if target is None and "condition" in draft.common:
+            step.each = _always  # `condition` alone says when
+        elif target is None:
             self.report.add(draft.node, "HF0109", "`if` needs something to test", help="`if ${x} == 1 then …`")
         elif equals is not None:
             left = self._word(target, names) if isinstance(target, Excerpt) else names.shape(target)
