@@ -9,6 +9,7 @@ import pytest
 from holdfast.core import events as e
 from holdfast.core import requests as r
 from holdfast.core.model import BlockOffer, Effect, Status
+from holdfast.language import interpret
 
 from .world import Boom, World, play, steps
 
@@ -508,3 +509,42 @@ def test_repeating_after_a_pause_in_the_same_lane() -> None:
 - return ${x}
 """)
     assert world.output() == 5
+
+
+OK = {"x.y": BlockOffer("x.y", idempotent=True)}
+
+
+def test_a_timer_goes_with_the_step_it_was_for() -> None:
+    """A retry, a replay or an exit leaves steps in the middle: what timed them must not end something else later."""
+    for text in (
+        "- step: workflow replayable from here\n- timeout: 10m\n  steps:\n"
+        "  - {step: x.y, on-error: [retry replay limit 3]}\n",
+        "- step: workflow replayable from here\n- timeout: 10m\n  steps:\n  - sleep 6m\n"
+        "  - {step: x.y, on-error: [retry replay limit 3]}\n",
+        "- step: x.y\n  on-error:\n  - {timeout: 10m, steps: [goto exit]}\n",
+    ):
+        world = World({"x.y": flaky(1)}, OK)
+        world.start(f"steps:\n{text}- steps: [sleep 30m]\n- return ok")
+        assert world.run().output() == "ok"
+        assert not world.states["e1"].timers
+
+
+def test_what_is_still_inside_goes_on_being_timed_after_a_replay() -> None:
+    world = World({"x.y": flaky(9)}, OK)
+    world.start(
+        "steps:\n- timeout: 10m\n  steps:\n  - workflow replayable from here\n  - sleep 4m\n"
+        "  - {step: x.y, on-error: [retry replay limit 9]}\n  on-error: ['return ${error.kind}']"
+    )
+    assert (world.run().output(), world.labels()) == ("timeout", ["x.y", "x.y"])
+
+
+def test_a_loop_that_ran_out_of_fuel_goes_on_and_does_not_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpret, "FUEL", 3)
+    world = steps(
+        "- let go = 1\n- step: foreach x in 1..20\n  concurrency: 15\n  delay: 1m\n"
+        "  condition: {target: '${go}', equals: 1}\n  assert: '${go == 1}'\n"
+        "  steps: [let y = 1, 'return ${x}']\n- let kept = ${output}\n- sleep 30m\n- return ${kept}"
+    )
+    assert world.output() == list(range(1, 21))
+    assert world.now == 1_000_000_000 + 31 * 60_000_000
+    assert not world.states["e1"].timers

@@ -59,7 +59,7 @@ def visit(run: Run, walk: Walk, step: Step) -> bool:
     elif walk.phase == DELAY:
         walk.set_phase(BODY)
         after_delay(run, walk, step)
-    else:
+    elif walk.fan is None or walk.failed or walk.is_resuming:  # otherwise in the middle of it, with fresh fuel
         if step.condition is not None and not walk.is_resuming and not holds(walk, step):
             walk.position += 1
             return True

@@ -6,6 +6,7 @@ It notes the ops that would make the same change, and answers lookups through th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.lanes import BODY, FINALLY, HANDLER, WAITING, Fan, Frame, Lane, Mark, Op
@@ -156,6 +157,7 @@ class Walk:
             self.ops.append((Op.CUT, depth))
             del stack[depth:]
             self._enter_frame()
+            self._stop_timers(depth)
 
     def settle_position(self) -> None:
         if self.position != self.at:
@@ -267,6 +269,10 @@ class Walk:
     def replay(self, step: int) -> None:
         """Back to where it was; what is counted goes on."""
         mark = self.waypoints[step]
+        # What it is still inside of then goes on being timed.
+        pairs = zip(self.frames[:-1], mark.frames[:-1], strict=False)
+        same = (a.scope == b.scope and a.body == b.body and a.position == b.position for a, b in pairs)
+        self._stop_timers(sum(1 for _ in takewhile(bool, same)))
         self.ops.append((Op.REPLAY, step))
         self.stack = [
             Frame(f.scope, f.body, f.position, _NONE, f.error, f.base, f.is_matched, f.then) for f in mark.frames
@@ -340,6 +346,12 @@ class Walk:
     def cancel_timer(self, depth: int = WAITING) -> None:
         if (self._timers or self.own.timers) and depth in self.timers:
             self.run.commands.append(CancelTimer(self.timers.pop(depth)))
+
+    def _stop_timers(self, depth: int) -> None:
+        """Those of visits in that frame and above: the lane is no longer there."""
+        if self._timers or self.own.timers:
+            for each in [each for each in self.timers if each >= depth]:
+                self.cancel_timer(each)
 
     def timer_gone(self, depth: int) -> None:
         self.timers.pop(depth, None)
