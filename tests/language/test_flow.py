@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core import events as e
 from holdfast.core import requests as r
+from holdfast.core.errors import CannotResume
 from holdfast.core.model import BlockOffer, Effect, Status
 from holdfast.language import interpret
 
@@ -548,3 +549,83 @@ def test_a_loop_that_ran_out_of_fuel_goes_on_and_does_not_begin_again(monkeypatc
     assert world.output() == list(range(1, 21))
     assert world.now == 1_000_000_000 + 31 * 60_000_000
     assert not world.states["e1"].timers
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["- step: foreach z in 1..2\n  steps: [a.b]", "- step: workflow\n  steps: [a.b, a.b]", "- parallel: [a.b, a.b]",
+     "- graph: {p: {step: a.b}, q: {step: a.b, needs: p}}"],
+)  # fmt: skip
+@pytest.mark.parametrize("fuel", [1, 2, 1000])
+def test_lanes_of_a_handler_are_not_those_of_what_failed(more: str, fuel: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`x.y` may not run twice: nobody but the step itself may wake its lanes again."""
+    monkeypatch.setattr(interpret, "FUEL", fuel)
+    failing = "steps:\n- step: foreach x in 1..3\n  concurrency: 3\n  steps: [x.y]\n"
+    world = World({"x.y": flaky(2)})
+    world.start(f"{failing}on-error:\n{more}\n- return handled\nfinally:\n{more}\n")
+    assert world.run().output() == "handled"
+    assert world.labels() == ["x.y"] * 3 + ["a.b"] * 4
+    assert list(world.states["e1"].lanes) == [1]
+    inside = World({"x.y": flaky(2)})
+    body = "\n".join(f"    {line}" for line in more.splitlines())
+    inside.start(f"steps:\n- steps:\n  - step: foreach x in 1..3\n    concurrency: 3\n    steps: [x.y]\n"
+                 f"  on-error:\n{body}\n    - goto on\n- fail\n- label on\n- a.b\n- return done")  # fmt: skip
+    assert inside.run().output() == "done"
+    assert inside.labels() == ["x.y"] * 3 + ["a.b"] * 3
+
+
+def test_a_retry_after_lanes_of_the_handler_runs_only_what_failed() -> None:
+    world = World({"x.y": flaky(2)}, OK)
+    world.start(
+        "steps:\n- steps:\n  - step: foreach x in 1..3\n    concurrency: 3\n    steps: ['x.y x=${x}']\n"
+        "  on-error:\n  - step: foreach z in 1..2\n    steps: [a.b]\n  - retry limit 2\n- return ok"
+    )
+    assert world.run().output() == "ok"
+    assert [given and given["x"] for _, _, given in world.ran] == [1, 2, 3, None, None, 1, 2]
+
+
+def test_resume_after_lanes_of_finally_runs_only_what_failed() -> None:
+    world = World({"x.y": flaky(2)}, OK)
+    world.start("steps:\n- step: foreach x in 1..3\n  concurrency: 3\n  steps: ['x.y x=${x}']\n- return ok\n"
+                "finally:\n- parallel: [a.b, a.b]")  # fmt: skip
+    world.run()
+    world.ask("e1", r.ResumeExecution())
+    assert world.run().output() == "ok"
+    assert [given and given["x"] for _, _, given in world.ran] == [1, 2, 3, None, None, 1, 2, None, None]
+
+
+def test_resume_is_refused_at_a_handlers_step_that_may_not_run_twice() -> None:
+    world = World({"x.y": flaky(3), "b.c": flaky(1)}, OK)
+    world.start("steps:\n- step: foreach x in 1..3\n  steps: [x.y]\non-error: [b.c, return ok]")
+    world.run()
+    with pytest.raises(CannotResume, match="may not run twice"):
+        world.ask("e1", r.ResumeExecution())
+
+
+@pytest.mark.parametrize("fuel", [1, 2, 3, 1000])
+def test_a_step_that_is_entered_again_is_not_asked_its_condition_whatever_the_fuel(
+    fuel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpret, "FUEL", fuel)
+    world = World({"x.y": flaky(1)}, OK)
+    world.start("steps:\n- let k = 3\n- {step: x.y, condition: '${k} == 3', on-error: [let k = 4, retry limit 2]}\n"
+                "- {step: 'let n = ${n ?? 0} + 1', repeat: {times: 3}, condition: {target: '${n ?? 0}', equals: 0}}\n"
+                "- return ${n} ${k}")  # fmt: skip
+    assert (world.run().output(), world.labels()) == ("3 4", ["x.y", "x.y"])
+
+
+def test_resume_does_not_ask_the_workflows_condition_again() -> None:
+    world = World({"x.y": flaky(1)}, OK)
+    world.start("condition: {target: '${entity.sensor.s ?? 1}', equals: 1}\nsteps:\n- set-sensor s = 2\n- x.y\n"
+                "- return ok")  # fmt: skip
+    world.run()
+    world.ask("e1", r.ResumeExecution())
+    assert world.run().output() == "ok"
+
+
+def test_every_passage_by_repeat_is_a_visit_of_its_own() -> None:
+    for pause in ("", ", delay: 5s"):
+        world = World({}, OK)
+        world.start(f"steps:\n- {{step: x.y, repeat: {{times: 3{pause}}}}}")
+        world.run()
+        assert [event.visit for event in world.events(e.JobScheduled)] == [1, 2, 3]

@@ -9,7 +9,19 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, PAUSE, ROOT_LANE, START, Lane, Op
+from holdfast.core.lanes import (
+    BODY,
+    ENTERING,
+    FINALLY,
+    HANDLER,
+    PAUSE,
+    REENTERING,
+    ROOT_LANE,
+    START,
+    Lane,
+    Op,
+    floor_of,
+)
 from holdfast.core.model import Effect, Failure, LogLine, Wait
 
 from . import failing, flow
@@ -149,7 +161,7 @@ def reenter(run: Run, walk: Walk, is_forced: bool) -> bool:
 def children(run: Run, walk: Walk) -> bool:
     """The step is entered again: those of its lanes that failed go on, the others are done."""
     run.stop(walk, Wait.LANES)
-    for child in [each for each in run.below(walk.id) if run.failure_of(each) is not None]:
+    for child in [each for each in run.below(walk.id, walk.floor) if run.failure_of(each) is not None]:
         carry(run, child)
     return False
 
@@ -220,7 +232,10 @@ def _go_on(run: Run, walk: Walk) -> None:
         if (handler := _given_up(run.workflow, walk.own)) >= 0:
             walk.cut(handler)
         walk.is_resuming = True
-    walk.set_phase(ENTERING if owner is not None and owner.is_entered else BODY)
+    if owner is not None and owner.is_entered:
+        walk.set_phase(REENTERING if walk.is_resuming else ENTERING)
+    else:
+        walk.set_phase(BODY)
     run.queue.append(walk)
 
 
@@ -228,9 +243,9 @@ def why_not(workflow: Workflow, state: State) -> str:
     """Why an execution cannot carry on where it stands; empty if it can."""
     if not workflow.owner.is_replayable:
         return "the workflow says `replayable: disabled`"
-    parents = {lane.parent for lane in state.lanes.values()}
+    aside = _aside(state)
     for lane in state.lanes.values():
-        if lane.id in parents or lane.waypoints or _may_reenter(workflow, state, lane):
+        if lane.open or lane.failed or lane.id in aside or lane.waypoints or _may_reenter(workflow, state, lane):
             continue
         step = _failed(workflow, lane)
         label = step.label if step is not None else workflow.name
@@ -238,6 +253,16 @@ def why_not(workflow: Workflow, state: State) -> str:
             return f"step `{label}` is meant to fail; replay from a waypoint instead"
         return f"step `{label}` may have happened, may not run twice, and there is no waypoint before it"
     return ""
+
+
+def _aside(state: State) -> set[int]:
+    """Lanes that a handler lies on: where it stands counts, not they."""
+    found: set[int] = set()
+    for id in sorted(state.lanes):
+        parent = state.lanes.get(state.lanes[id].parent)
+        if parent is not None and (parent.id in found or id < floor_of(parent.frames)):
+            found.add(id)
+    return found
 
 
 def _failed(workflow: Workflow, lane: Lane) -> Step | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, ROOT_LANE, WAITING, Op
+from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, REENTERING, ROOT_LANE, WAITING, Op
 from holdfast.core.model import Failure, JobStatus, Wait
 from holdfast.core.program import Advance, Fail, StopJob, Stopped
 
@@ -48,7 +48,7 @@ def job_failed(run: Run, walk: Walk, failure: Failure, is_repeatable: bool) -> b
 def raised(run: Run, walk: Walk, failure: Failure) -> bool:
     """An error of the step the lane stands at."""
     walk.local = walk.asking = None
-    if walk.phase == ENTERING:
+    if walk.phase in (ENTERING, REENTERING):
         # Not inside yet: what holds for the lane as a whole failed, its lock for instance.
         walk.set_phase(BODY)
         return propagate(run, walk, _placed(failure, run.label(walk.scope_owner)), -1)
@@ -178,7 +178,7 @@ def halt(run: Run, walk: Walk, failure: Failure, depth: int) -> bool:
     if walk.open:
         _note(walk, failure, depth)
         run.flush(walk)
-        for child in list(run.below(walk.id)):
+        for child in list(run.below(walk.id, walk.floor)):
             run.then(child, halt, Failure("stopped", f"stopped: {failure.message}"), 0)
         # The last of them has called `stopped` for this lane, if none is left.
         return False

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.lanes import ENTERING, HANDLER, ROOT_LANE, WAITING, WHOLE, Op
+from holdfast.core.lanes import AGAIN, ENTERING, HANDLER, REENTERING, ROOT_LANE, WAITING, WHOLE, Op
 from holdfast.core.model import DEFAULT_ENTITY, BlobRef, BlockOffer, Failure, JobSpec, Problem, Wait
 from holdfast.core.program import (
     Advance,
@@ -222,18 +222,19 @@ class Run:
             walk = self.walks[lane] = Walk(self, self.state.lanes[lane])
         return walk
 
-    def below(self, id: int) -> Iterator[Walk]:
-        """The lanes directly below a lane, oldest first."""
+    def below(self, id: int, floor: int = 0) -> Iterator[Walk]:
+        """The lanes directly below a lane from that number on, oldest first."""
         old = [lane.id for lane in self.state.lanes.values() if lane.parent == id and lane.id not in self.dropped]
         new = [walk.id for walk in self.walks.values() if walk.parent == id and walk.lane is None]
         for lane in sorted({*old, *new}):
-            yield self.walk(lane)
+            if lane >= floor:
+                yield self.walk(lane)
 
-    def drop_below(self, id: int) -> None:
-        """The lanes below are gone, however deep."""
+    def drop_below(self, id: int, floor: int = 0) -> None:
+        """The lanes below from that number on are gone, however deep."""
         if len(self.state.lanes) == 1 and len(self.walks) == 1:
             return
-        for walk in list(self.below(id)):
+        for walk in list(self.below(id, floor)):
             self.drop_below(walk.id)
             self.forget(walk)
 
@@ -340,6 +341,8 @@ class Run:
         self.turns_left = True
         for walk in self.queue:
             if walk.id in self.walks:
+                if walk.is_resuming and walk.phase != REENTERING:
+                    walk.set_phase(AGAIN)
                 self.stop(walk, Wait.TURN)
 
     def then(self, walk: Walk, do: Any, *args: Any) -> None:
@@ -365,7 +368,7 @@ class Run:
             return  # dropped by another lane meanwhile
         share = QUANTUM
         while not self.is_over:
-            if walk.phase == ENTERING:
+            if walk.phase in (ENTERING, REENTERING):
                 if not self.attempt(walk, flow.enter):
                     return
                 continue
