@@ -9,7 +9,7 @@ import pytest
 from holdfast.core import events as e
 from holdfast.core import requests as r
 from holdfast.core.errors import CannotResume
-from holdfast.core.model import BlockOffer, Effect, Status
+from holdfast.core.model import BlockOffer, Effect, Failure, Status, Wait
 from holdfast.language import interpret
 
 from .world import Boom, World, play, steps
@@ -629,3 +629,51 @@ def test_every_passage_by_repeat_is_a_visit_of_its_own() -> None:
         world.start(f"steps:\n- {{step: x.y, repeat: {{times: 3{pause}}}}}")
         world.run()
         assert [event.visit for event in world.events(e.JobScheduled)] == [1, 2, 3]
+
+
+def test_what_took_too_long_may_be_tried_again_if_it_may_run_twice() -> None:
+    world = steps("- {step: sleep 10m, timeout: 1m, on-error: [retry limit 2]}")
+    assert (world.failure().kind, world.now) == ("retries-exceeded", 1_000_000_000 + 3 * 60_000_000)
+    world = steps("- {step: wait-signal go, timeout: 1m}\n- return ok")
+    world.ask("e1", r.ResumeExecution())
+    world.ask("e1", r.SendSignal("go"))
+    assert world.run().output() == "ok"
+    inside = steps("- {steps: [no-op, sleep 10m], timeout: 1m, on-error: [retry limit 2]}")
+    assert (inside.failure().kind, inside.now) == ("retries-exceeded", 1_000_000_000 + 3 * 60_000_000)
+
+
+@pytest.mark.parametrize(("offers", "kind"), [(OK, "retried"), ({}, "no-waypoint")])
+@pytest.mark.parametrize("text", ["{steps: [x.y], timeout: 1m, %s}", "{parallel: [x.y], timeout: 1m, %s}"])
+@pytest.mark.parametrize("ends", ["answer", "fail", "lose"])
+def test_a_job_that_was_stopped_in_time_is_tried_again_only_if_it_may_run_twice(
+    offers: dict[str, BlockOffer], kind: str, text: str, ends: str
+) -> None:
+    world = World({}, offers)
+    world.start(f"steps:\n- {text % 'on-error: [retry limit 2]'}\n- return retried")
+    attempt = world.claim("e1", 1)
+    world.run(until=world.now + 120_000_000)
+    assert world.states["e1"].jobs[1].is_stopping
+    if ends == "answer":
+        world.ask("e1", r.CompleteJob(1, attempt, 5))
+    elif ends == "fail":
+        world.ask("e1", r.FailJob(1, attempt, Failure("stopped", "told to"), is_cancelled=True))
+    else:
+        world.lose("e1", 1)
+    world.run()
+    if kind == "retried":
+        assert world.output() == "retried"
+    else:
+        assert world.failure().kind == kind
+
+
+def test_a_timeout_between_the_end_of_a_body_and_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.start("steps:\n- {steps: [a.b], timeout: 1m, on-error: ['return ${error.kind}']}\n- return late")
+    (timer,) = world.states["e1"].timers
+    with monkeypatch.context() as patch:
+        patch.setattr(interpret, "FUEL", 0)
+        world.step()
+    assert world.states["e1"].lanes[1].wait is Wait.TURN
+    world.now += 60_000_000
+    world.ask("e1", r.FireTimer(timer))
+    assert world.run().output() == "timeout"

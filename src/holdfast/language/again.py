@@ -155,6 +155,17 @@ def reenter(run: Run, walk: Walk, is_forced: bool) -> bool:
     walk.set_phase(BODY)
     walk.is_resuming = True
     run.is_forced = is_forced
+    return _timed(run, walk)
+
+
+def _timed(run: Run, walk: Walk) -> bool:
+    """What the lane is inside of has its time anew; the step it stands at gets it when it is entered."""
+    depth = walk.depth - 1
+    while (around := flow.outside(walk, depth)) >= 0:
+        step = walk.step_at(around)
+        if step.timeout is not None and walk.frames[depth].body >= 0 and around not in walk.timers:
+            walk.set_timer(run.now + walk.duration(step.timeout), around)
+        depth = around
     return True
 
 
@@ -236,7 +247,8 @@ def _go_on(run: Run, walk: Walk) -> None:
         walk.set_phase(REENTERING if walk.is_resuming else ENTERING)
     else:
         walk.set_phase(BODY)
-    run.queue.append(walk)
+    if not walk.is_resuming or run.attempt(walk, _timed):
+        run.queue.append(walk)
 
 
 def why_not(workflow: Workflow, state: State) -> str:

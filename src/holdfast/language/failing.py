@@ -170,7 +170,8 @@ def halt(run: Run, walk: Walk, failure: Failure, depth: int) -> bool:
             sharing.leave(run, walk)
             walk.set_wait(Wait.NOTHING)
             walk.set_phase(BODY)
-            return fail(run, walk, _placed(failure, run.label(walk.scope_owner)))  # it never came in
+            never = msgspec.structs.replace(failure, is_repeatable=True)  # it never came in
+            return fail(run, walk, _placed(never, run.label(walk.scope_owner)))
         case Wait.SENSOR:
             sharing.leave_sensors(run, walk)
         case _:
@@ -187,7 +188,18 @@ def halt(run: Run, walk: Walk, failure: Failure, depth: int) -> bool:
         walk.set_wait(Wait.STOPPED)
         run.flush(walk)
         return False
-    return propagate(run, walk, failure, walk.depth - 1, 0, depth)
+    step = walk.here() if walk.position < len(walk.body) else None
+    return _ended(run, walk, failure, depth, step is None or (step.is_idempotent and step.kind != "fail"))
+
+
+def _ended(run: Run, walk: Walk, failure: Failure, depth: int, is_repeatable: bool) -> bool:
+    """The lane fails where it stands; whether that may be entered again depends on what it was doing there."""
+    at, came = walk.depth - 1, 0
+    if walk.position >= len(walk.body):
+        # Between the end of a body and what follows it: only the fuel had run out.
+        frame = walk.frames[at]
+        came, at = (frame.body, frame.base - 1) if frame.body in (HANDLER, FINALLY) else (0, at - 1)
+    return propagate(run, walk, msgspec.structs.replace(failure, is_repeatable=is_repeatable), at, came, depth)
 
 
 def _note(walk: Walk, failure: Failure, depth: int) -> None:
@@ -195,11 +207,11 @@ def _note(walk: Walk, failure: Failure, depth: int) -> None:
     walk.stop, walk.stop_base = failure, depth
 
 
-def stopped(run: Run, walk: Walk) -> bool:
+def stopped(run: Run, walk: Walk, is_repeatable: bool) -> bool:
     """Nothing of the lane is in flight any more."""
     failure = walk.stop
     assert failure is not None
     walk.put(Op.STOP, None, 0)
     walk.stop = None
     walk.set_wait(Wait.NOTHING)
-    return propagate(run, walk, failure, walk.depth - 1, 0, walk.stop_base)
+    return _ended(run, walk, failure, walk.stop_base, is_repeatable)

@@ -238,7 +238,8 @@ def _look(run: Run, parent: Walk, branch: int) -> None:
     """What the end of one of its lanes means for a lane."""
     if parent.stop is not None:
         if not parent.open:
-            run.then(parent, failing.stopped)
+            failures = [run.failure_of(child) for child in run.below(parent.id, parent.floor)]
+            run.then(parent, failing.stopped, all(each is None or each.is_repeatable for each in failures))
         return
     step = parent.here()
     if not parent.failed:

@@ -269,7 +269,9 @@ class Run:
         step = walk.here()
         if walk.stop is not None:
             walk.ops.append((Op.FORGET, cause.job))
-            self.then(walk, failing.stopped)
+            job = self.state.jobs[cause.job]
+            may_repeat = self.state.specs[job.spec].may_repeat
+            self.then(walk, failing.stopped, may_repeat if cause.failure is None else cause.is_repeatable)
             return
         if cause.failure is not None:
             walk.ops.append((Op.FORGET, cause.job))
@@ -284,8 +286,8 @@ class Run:
             self.queue.append(walk)
             return
         walk.ops.append((Op.RESULT, cause.job, ""))
-        job = self.state.jobs.get(cause.job)
-        walk.local = self.reads.load(self.state.id, job.input) if job is not None and job.input else None
+        ended = self.state.jobs.get(cause.job)
+        walk.local = self.reads.load(self.state.id, ended.input) if ended is not None and ended.input else None
         self.then(walk, flow.job_done, step)
 
     def timer_ended(self, cause: TimerEnded) -> None:
