@@ -77,7 +77,7 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
 class _Transition:
     """One request's events in the making."""
 
-    __slots__ = ("events", "is_turn_open", "next_job", "next_timer", "now", "reads", "state")
+    __slots__ = ("events", "is_broken", "is_turn_open", "next_job", "next_timer", "now", "reads", "state")
 
     def __init__(self, state: State, now: int, reads: p.Reads) -> None:
         self.state = state
@@ -87,6 +87,8 @@ class _Transition:
         self.next_job = state.next_job
         self.next_timer = state.next_timer
         self.is_turn_open = state.is_turn_open
+        #: a command could not be obeyed
+        self.is_broken = False
 
     @property
     def _is_moving(self) -> bool:
@@ -238,6 +240,8 @@ class _Transition:
     def _deliver(self, request: r.DeliverSignal) -> None:
         """From another execution; nobody waits for an answer."""
         state = self.state
+        if request.tenant and request.tenant != state.tenant:
+            return  # for them it does not exist
         if may("signal", state.status) and request.key not in state.signal_keys:
             actor = Actor(f"execution {request.sender}", state.tenant)
             self._signal(r.SendSignal(request.name, request.value, request.key, actor))
@@ -337,6 +341,8 @@ class _Transition:
                 self.next_job += 1
             else:
                 self._obey(command)
+                if self.is_broken:
+                    return  # whatever else it wanted
 
     def _obey(self, command: Any) -> None:
         match command:
@@ -383,6 +389,7 @@ class _Transition:
             case _:
                 made = facts(command, self.state, self.events, self.reads)
                 if isinstance(made, Failure):
+                    self.is_broken = True
                     self._obey(p.Fail(made))
                 else:
                     self.events += made
