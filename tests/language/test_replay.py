@@ -257,3 +257,21 @@ def test_carrying_on_after_a_retry_gave_up_enters_what_failed() -> None:
     inner.ask("e1", r.ResumeExecution())
     assert inner.run().output() == "ok"
     assert inner.labels() == ["buy"] * 3
+
+
+def test_resume_after_a_cleanup_that_failed_undoes_the_cancel() -> None:
+    """It stood inside of `finally`, on its way to an end that nobody wants any more."""
+    for text in (
+        "steps:\n- a.b\n- sleep 1h\n- return ok\nfinally: [a.b, x.y]",
+        "steps:\n- step: foreach i in 1..1\n  steps: [a.b, sleep 1h]\n  finally: [a.b, x.y]\n- return ok\n",
+        "steps:\n- steps: [a.b, sleep 1h]\n  finally: [a.b, x.y]\n- return ok\n",
+    ):
+        world = World({"x.y": flaky(1)})
+        world.start(text)
+        world.run(until=world.now + 1_000_000)
+        world.ask("e1", r.CancelExecution(""))
+        world.run(until=world.now + 1_000_000)
+        assert world.states["e1"].status is Status.CANCELLED
+        world.ask("e1", r.ResumeExecution())
+        assert world.run().output() == "ok"
+        assert world.labels() == ["a.b", "a.b", "x.y", "a.b", "x.y"]

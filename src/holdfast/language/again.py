@@ -290,8 +290,11 @@ def _standing(workflow: Workflow, lane: Lane, at: int = -1) -> Step | None:
 
 
 def _given_up(workflow: Workflow, lane: Lane) -> int:
-    """The frame of the handler whose `retry` did no more, or -1. Who carries on does what it would have done: it is
-    the step below that is entered again."""
+    """The frame of the handler whose `retry` did no more, or of the `finally` of what was stopped; or -1. Who carries
+    on does what that would have done, or undoes the stopping: it is the step below that is entered again."""
+    for at, frame in enumerate(lane.frames):
+        if frame.body == FINALLY and frame.error is not None and frame.error.kind in failing.STOPPING:
+            return at
     step = _standing(workflow, lane)
     if lane.failure is None or step is None or step.kind != "retry":
         return -1

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, REENTERING, ROOT_LANE, WAITING, Op
 from holdfast.core.model import Failure, JobStatus, Wait
-from holdfast.core.program import Advance, Fail, StopJob, Stopped
+from holdfast.core.program import Advance, Fail, StopAsked, StopJob, Stopped
 
 from . import again, fanout, flow, sharing
 from .walk import Walk
@@ -131,7 +131,7 @@ def fail(run: Run, walk: Walk, failure: Failure) -> bool:
     if walk.id == ROOT_LANE:
         walk.put(Op.FAIL, failure)
         run.flush(walk)
-        stopped = failure.kind == "cancelled"
+        stopped = failure.kind == "cancelled" and (run.state.is_cleaning or isinstance(run.cause, StopAsked))
         run.commands.append(Stopped() if stopped else Fail(failure, failure.step))
         run.queue.clear()
         run.is_over = True
