@@ -94,6 +94,11 @@ class _Transition:
     def _is_moving(self) -> bool:
         return self.state.status in MOVING or self.state.is_cleaning
 
+    @property
+    def _is_cancelling(self) -> bool:
+        """Whatever its last steps come to, it ends as cancelled."""
+        return self.state.is_cleaning or any(type(event) is e.CancelRequested for event in self.events)
+
     # --- timers, turns -----------------------------------------------------------------------------
     def _fire(self, request: r.FireTimer) -> None:
         timer = self.state.timers.get(request.timer)
@@ -369,6 +374,8 @@ class _Transition:
                 if not self.is_turn_open:
                     self.events.append(e.TurnTaken(self.state.turn + 1, is_open=True))
                     self.is_turn_open = True
+            case p.Complete() if self._is_cancelling:
+                self._obey(p.Stopped())
             case p.Complete(output=output):
                 try:
                     kept = self.reads.keep(self.state.id, output)
@@ -378,7 +385,7 @@ class _Transition:
                 self._drop_waiting()
                 self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
-                if any(type(event) is e.CancelRequested for event in self.events) or self.state.is_cleaning:
+                if self._is_cancelling:
                     # A bug while cleaning up: it is cancelled all the same.
                     self._drop_waiting()
                     self._settle()

@@ -303,10 +303,11 @@ def _given_up(workflow: Workflow, lane: Lane) -> int:
 
 def _may_reenter(workflow: Workflow, state: State, lane: Lane) -> bool:
     step = _standing(workflow, lane)
-    if lane.failure is not None and lane.failure.kind not in failing.STOPPING:
-        handler = _given_up(workflow, lane)
-        failure = lane.frames[handler].error if handler >= 0 else lane.failure
+    if (handler := _given_up(workflow, lane)) >= 0:
+        failure = lane.frames[handler].error
         return failure is not None and failure.is_repeatable
+    if lane.failure is not None and lane.failure.kind not in failing.STOPPING:
+        return lane.failure.is_repeatable
     if step is None or step.kind == "fail" or not step.is_idempotent:
         return step is None
     if step.spec < 0 or state.specs[step.spec].may_repeat:

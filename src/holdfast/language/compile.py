@@ -187,6 +187,8 @@ class Compiler(InputCompiler, StepCompiler):
             draft.kind.name in ("goto", "retry") or {"next", "repeat", "retry"} & draft.common.keys()
             for draft in self.drafts
         )
+        # Who is resumed after a cancel passes through `finally` once more.
+        self.revisits = self.revisits or any(each.cleanup is not None for each in (*self.drafts, *self.units))
         owners = {}
         for unit in self.units:
             owners[unit.index] = self._unit(unit)

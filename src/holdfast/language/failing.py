@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, REENTERING, ROOT_LANE, WAITING, Op
+from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, REENTERING, ROOT_LANE, WAITING, Frame, Op
 from holdfast.core.model import Failure, JobStatus, Wait
 from holdfast.core.program import Advance, Fail, StopAsked, StopJob, Stopped
 
@@ -72,8 +72,15 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, un
     handled = walk.failure()
     if handled is not None and came == 0 and failure.cause is None and failure is not handled:
         failure = msgspec.structs.replace(failure, cause=_shortened(handled))
-    is_stopping = failure.kind in STOPPING
-    while at >= 0:
+    while True:
+        if came == FINALLY and (left := _left(walk, at)) is not None:
+            # An error of its own does not change where the lane was going: out of what is being stopped.
+            until = min(until, left.then[1]) if left.then is not None and left.then[0] == "until" else until
+            if left.error is not None and left.error.kind in STOPPING and failure.kind not in STOPPING:
+                failure = msgspec.structs.replace(left.error, cause=_shortened(failure))
+        is_stopping = failure.kind in STOPPING
+        if at < 0:
+            break
         step = walk.step_at(at)
         is_handled = not is_stopping and at < until
         walk.cancel_timer(at)
@@ -99,6 +106,11 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, un
             walk.replay(next(reversed(walk.waypoints)))
             return True
     return fail(run, walk, failure)
+
+
+def _left(walk: Walk, at: int) -> Frame | None:
+    """The `finally` of the step in frame `at`, or of the lane, that an error comes out of."""
+    return next((frame for frame in reversed(walk.frames) if frame.body == FINALLY and frame.base == at + 1), None)
 
 
 def outward(run: Run, walk: Walk, failure: Failure, until: int = NEVER) -> bool:
