@@ -188,7 +188,8 @@ class Compiler(InputCompiler, StepCompiler):
             for draft in self.drafts
         )
         # Who is resumed after a cancel passes through `finally` once more.
-        self.revisits = self.revisits or any(each.cleanup is not None for each in (*self.drafts, *self.units))
+        bodies = [draft.cleanup for draft in self.drafts] + [unit.cleanup for unit in self.units]
+        self.revisits = self.revisits or any(body is not None for body in bodies)
         owners = {}
         for unit in self.units:
             owners[unit.index] = self._unit(unit)
