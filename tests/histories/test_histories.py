@@ -18,11 +18,14 @@ import pytest
 
 from holdfast.core import events
 from holdfast.core.codec import chain, pack, unpack_events
+from holdfast.core.lanes import Frame, Lane
 from holdfast.core.snapshot import encode
 from holdfast.core.state import State, fold, open_state
 from holdfast.language import canonical as spelled
 from holdfast.language import program_from_bytes
 
+#: Fields a frame had when the first lanes were recorded; newer records say how many theirs have.
+V2_FRAME = 8
 FOLDER = Path(__file__).parent
 RECORDED = sorted(FOLDER.glob("*.json"))
 #: Fields a state had when the first histories were recorded; newer records name theirs.
@@ -56,7 +59,21 @@ def folded(record: dict[str, Any]) -> str:
         if state.failure is not None:
             head["failure"] = msgspec.structs.astuple(state.failure)[:6]
     parts["head"] = pack(head)
+    width = record.get("frame", V2_FRAME)
+    parts = {name: _narrowed(data, width) if name.startswith("lanes/") else data for name, data in parts.items()}
     return blake2b(pack(sorted(parts.items())), digest_size=16).hexdigest()
+
+
+def _narrowed(data: bytes, width: int) -> bytes:
+    """Lanes whose frames have only the fields they had when they were recorded; the others must be empty."""
+    lanes: list[list[Any]] = msgspec.msgpack.decode(data)
+    for lane in lanes:
+        marks = [mark[0] for mark in lane[Lane.__struct_fields__.index("waypoints")].values()]
+        for frames in (lane[Lane.__struct_fields__.index("frames")], *marks):
+            for frame in frames:
+                assert not any(frame[width:])
+                del frame[width:]
+    return pack(lanes)
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
@@ -228,6 +245,7 @@ def _write(name: str, store: Any, definitions: dict[int, dict[str, Any]]) -> Non
         made = {"id": execution_id(n), "status": header.status.name, "definition": definition,
                 "labels": [program.label(step.index) for step in program.steps], "rows": rows}  # fmt: skip
         made["fields"] = [name for name in State.__struct_fields__ if name not in ("dirty", "lanes", "jobs", "ledger")]
+        made["frame"] = len(Frame.__struct_fields__)
         made["state"] = folded(made)
         path = FOLDER / f"{name}-{n}-{definition['name']}-{header.status.name.lower()}.json"
         assert not path.exists(), "recorded histories are never changed"

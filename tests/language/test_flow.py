@@ -8,7 +8,9 @@ import pytest
 
 from holdfast.core import events as e
 from holdfast.core import requests as r
-from holdfast.core.model import BlockOffer, Effect, Status
+from holdfast.core.errors import CannotResume
+from holdfast.core.model import BlockOffer, Effect, Failure, Status, Wait
+from holdfast.language import interpret
 
 from .world import Boom, World, play, steps
 
@@ -512,3 +514,170 @@ def test_repeating_after_a_pause_in_the_same_lane() -> None:
 - return ${x}
 """)
     assert world.output() == 5
+
+
+OK = {"x.y": BlockOffer("x.y", idempotent=True)}
+
+
+def test_a_timer_goes_with_the_step_it_was_for() -> None:
+    """A retry, a replay or an exit leaves steps in the middle: what timed them must not end something else later."""
+    for text in (
+        "- step: workflow replayable from here\n- timeout: 10m\n  steps:\n"
+        "  - {step: x.y, on-error: [retry replay limit 3]}\n",
+        "- step: workflow replayable from here\n- timeout: 10m\n  steps:\n  - sleep 6m\n"
+        "  - {step: x.y, on-error: [retry replay limit 3]}\n",
+        "- step: x.y\n  on-error:\n  - {timeout: 10m, steps: [goto exit]}\n",
+    ):
+        world = World({"x.y": flaky(1)}, OK)
+        world.start(f"steps:\n{text}- steps: [sleep 30m]\n- return ok")
+        assert world.run().output() == "ok"
+        assert not world.states["e1"].timers
+
+
+def test_what_is_still_inside_goes_on_being_timed_after_a_replay() -> None:
+    world = World({"x.y": flaky(9)}, OK)
+    world.start(
+        "steps:\n- timeout: 10m\n  steps:\n  - workflow replayable from here\n  - sleep 4m\n"
+        "  - {step: x.y, on-error: [retry replay limit 9]}\n  on-error: ['return ${error.kind}']"
+    )
+    assert (world.run().output(), world.labels()) == ("timeout", ["x.y", "x.y"])
+
+
+def test_a_loop_that_ran_out_of_fuel_goes_on_and_does_not_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpret, "FUEL", 3)
+    world = steps(
+        "- let go = 1\n- step: foreach x in 1..20\n  concurrency: 15\n  delay: 1m\n"
+        "  condition: {target: '${go}', equals: 1}\n  assert: '${go == 1}'\n"
+        "  steps: [let y = 1, 'return ${x}']\n- let kept = ${output}\n- sleep 30m\n- return ${kept}"
+    )
+    assert world.output() == list(range(1, 21))
+    assert world.now == 1_000_000_000 + 31 * 60_000_000
+    assert not world.states["e1"].timers
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["- step: foreach z in 1..2\n  steps: [a.b]", "- step: workflow\n  steps: [a.b, a.b]", "- parallel: [a.b, a.b]",
+     "- graph: {p: {step: a.b}, q: {step: a.b, needs: p}}"],
+)  # fmt: skip
+@pytest.mark.parametrize("fuel", [1, 2, 1000])
+def test_lanes_of_a_handler_are_not_those_of_what_failed(more: str, fuel: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`x.y` may not run twice: nobody but the step itself may wake its lanes again."""
+    monkeypatch.setattr(interpret, "FUEL", fuel)
+    failing = "steps:\n- step: foreach x in 1..3\n  concurrency: 3\n  steps: [x.y]\n"
+    world = World({"x.y": flaky(2)})
+    world.start(f"{failing}on-error:\n{more}\n- return handled\nfinally:\n{more}\n")
+    assert world.run().output() == "handled"
+    assert world.labels() == ["x.y"] * 3 + ["a.b"] * 4
+    assert list(world.states["e1"].lanes) == [1]
+    inside = World({"x.y": flaky(2)})
+    body = "\n".join(f"    {line}" for line in more.splitlines())
+    inside.start(f"steps:\n- steps:\n  - step: foreach x in 1..3\n    concurrency: 3\n    steps: [x.y]\n"
+                 f"  on-error:\n{body}\n    - goto on\n- fail\n- label on\n- a.b\n- return done")  # fmt: skip
+    assert inside.run().output() == "done"
+    assert inside.labels() == ["x.y"] * 3 + ["a.b"] * 3
+
+
+def test_a_retry_after_lanes_of_the_handler_runs_only_what_failed() -> None:
+    world = World({"x.y": flaky(2)}, OK)
+    world.start(
+        "steps:\n- steps:\n  - step: foreach x in 1..3\n    concurrency: 3\n    steps: ['x.y x=${x}']\n"
+        "  on-error:\n  - step: foreach z in 1..2\n    steps: [a.b]\n  - retry limit 2\n- return ok"
+    )
+    assert world.run().output() == "ok"
+    assert [given and given["x"] for _, _, given in world.ran] == [1, 2, 3, None, None, 1, 2]
+
+
+def test_resume_after_lanes_of_finally_runs_only_what_failed() -> None:
+    world = World({"x.y": flaky(2)}, OK)
+    world.start("steps:\n- step: foreach x in 1..3\n  concurrency: 3\n  steps: ['x.y x=${x}']\n- return ok\n"
+                "finally:\n- parallel: [a.b, a.b]")  # fmt: skip
+    world.run()
+    world.ask("e1", r.ResumeExecution())
+    assert world.run().output() == "ok"
+    assert [given and given["x"] for _, _, given in world.ran] == [1, 2, 3, None, None, 1, 2, None, None]
+
+
+def test_resume_is_refused_at_a_handlers_step_that_may_not_run_twice() -> None:
+    world = World({"x.y": flaky(3), "b.c": flaky(1)}, OK)
+    world.start("steps:\n- step: foreach x in 1..3\n  steps: [x.y]\non-error: [b.c, return ok]")
+    world.run()
+    with pytest.raises(CannotResume, match="may not run twice"):
+        world.ask("e1", r.ResumeExecution())
+
+
+@pytest.mark.parametrize("fuel", [1, 2, 3, 1000])
+def test_a_step_that_is_entered_again_is_not_asked_its_condition_whatever_the_fuel(
+    fuel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpret, "FUEL", fuel)
+    world = World({"x.y": flaky(1)}, OK)
+    world.start("steps:\n- let k = 3\n- {step: x.y, condition: '${k} == 3', on-error: [let k = 4, retry limit 2]}\n"
+                "- {step: 'let n = ${n ?? 0} + 1', repeat: {times: 3}, condition: {target: '${n ?? 0}', equals: 0}}\n"
+                "- return ${n} ${k}")  # fmt: skip
+    assert (world.run().output(), world.labels()) == ("3 4", ["x.y", "x.y"])
+
+
+def test_resume_does_not_ask_the_workflows_condition_again() -> None:
+    world = World({"x.y": flaky(1)}, OK)
+    world.start("condition: {target: '${entity.sensor.s ?? 1}', equals: 1}\nsteps:\n- set-sensor s = 2\n- x.y\n"
+                "- return ok")  # fmt: skip
+    world.run()
+    world.ask("e1", r.ResumeExecution())
+    assert world.run().output() == "ok"
+
+
+def test_every_passage_by_repeat_is_a_visit_of_its_own() -> None:
+    for pause in ("", ", delay: 5s"):
+        world = World({}, OK)
+        world.start(f"steps:\n- {{step: x.y, repeat: {{times: 3{pause}}}}}")
+        world.run()
+        assert [event.visit for event in world.events(e.JobScheduled)] == [1, 2, 3]
+
+
+def test_what_took_too_long_may_be_tried_again_if_it_may_run_twice() -> None:
+    world = steps("- {step: sleep 10m, timeout: 1m, on-error: [retry limit 2]}")
+    assert (world.failure().kind, world.now) == ("retries-exceeded", 1_000_000_000 + 3 * 60_000_000)
+    world = steps("- {step: wait-signal go, timeout: 1m}\n- return ok")
+    world.ask("e1", r.ResumeExecution())
+    world.ask("e1", r.SendSignal("go"))
+    assert world.run().output() == "ok"
+    inside = steps("- {steps: [no-op, sleep 10m], timeout: 1m, on-error: [retry limit 2]}")
+    assert (inside.failure().kind, inside.now) == ("retries-exceeded", 1_000_000_000 + 3 * 60_000_000)
+
+
+@pytest.mark.parametrize(("offers", "kind"), [(OK, "retried"), ({}, "no-waypoint")])
+@pytest.mark.parametrize("text", ["{steps: [x.y], timeout: 1m, %s}", "{parallel: [x.y], timeout: 1m, %s}"])
+@pytest.mark.parametrize("ends", ["answer", "fail", "lose"])
+def test_a_job_that_was_stopped_in_time_is_tried_again_only_if_it_may_run_twice(
+    offers: dict[str, BlockOffer], kind: str, text: str, ends: str
+) -> None:
+    world = World({}, offers)
+    world.start(f"steps:\n- {text % 'on-error: [retry limit 2]'}\n- return retried")
+    attempt = world.claim("e1", 1)
+    world.run(until=world.now + 120_000_000)
+    assert world.states["e1"].jobs[1].is_stopping
+    if ends == "answer":
+        world.ask("e1", r.CompleteJob(1, attempt, 5))
+    elif ends == "fail":
+        world.ask("e1", r.FailJob(1, attempt, Failure("stopped", "told to"), is_cancelled=True))
+    else:
+        world.lose("e1", 1)
+    world.run()
+    if kind == "retried":
+        assert world.output() == "retried"
+    else:
+        assert world.failure().kind == kind
+
+
+def test_a_timeout_between_the_end_of_a_body_and_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.start("steps:\n- {steps: [a.b], timeout: 1m, on-error: ['return ${error.kind}']}\n- return late")
+    (timer,) = world.states["e1"].timers
+    with monkeypatch.context() as patch:
+        patch.setattr(interpret, "FUEL", 0)
+        world.step()
+    assert world.states["e1"].lanes[1].wait is Wait.TURN
+    world.now += 60_000_000
+    world.ask("e1", r.FireTimer(timer))
+    assert world.run().output() == "timeout"

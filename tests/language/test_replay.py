@@ -257,3 +257,75 @@ def test_carrying_on_after_a_retry_gave_up_enters_what_failed() -> None:
     inner.ask("e1", r.ResumeExecution())
     assert inner.run().output() == "ok"
     assert inner.labels() == ["buy"] * 3
+
+
+def test_resume_after_a_cleanup_that_failed_undoes_the_cancel() -> None:
+    """It stood inside of `finally`, on its way to an end that nobody wants any more."""
+    for text in (
+        "steps:\n- a.b\n- sleep 1h\n- return ok\nfinally: [a.b, x.y]",
+        "steps:\n- step: foreach i in 1..1\n  steps: [a.b, sleep 1h]\n  finally: [a.b, x.y]\n- return ok\n",
+        "steps:\n- steps: [a.b, sleep 1h]\n  finally: [a.b, x.y]\n- return ok\n",
+    ):
+        world = World({"x.y": flaky(1)})
+        world.start(text)
+        world.run(until=world.now + 1_000_000)
+        world.ask("e1", r.CancelExecution(""))
+        world.run(until=world.now + 1_000_000)
+        assert world.states["e1"].status is Status.CANCELLED
+        world.ask("e1", r.ResumeExecution())
+        assert world.run().output() == "ok"
+        assert world.labels() == ["a.b", "a.b", "x.y", "a.b", "x.y"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "steps:\n- steps: [sleep 1h]\n  finally: [x.y]\non-error: [return handled]",
+        "steps:\n- steps: [sleep 1h]\n  finally: [x.y]\n  continue-on-error: true\n- return on\nfinally: [log x]",
+        "steps:\n- steps:\n  - steps: [sleep 1h]\n    finally: [x.y]\n  on-error: [log no]\n- return on",
+        "steps:\n- sleep 1h\nfinally: [return other]",
+    ],
+)
+def test_what_is_cancelled_stays_cancelled_whatever_its_cleanup_comes_to(text: str) -> None:
+    world = World({"x.y": flaky(1)})
+    world.start(text)
+    world.run(until=world.now + 1_000_000)
+    world.ask("e1", r.CancelExecution(""))
+    world.run(until=world.now + 1_000_000)
+    assert world.states["e1"].status is Status.CANCELLED
+
+
+def test_an_error_in_the_cleanup_of_what_took_too_long_is_not_handled_inside() -> None:
+    world = World({"x.y": flaky(1)})
+    world.start(
+        "steps:\n- timeout: 1m\n  steps:\n  - steps:\n    - steps: [sleep 1h]\n      finally: [x.y]\n"
+        "    on-error: [log inside]\n  - sleep 1h\n  on-error: ['return ${error.kind}']"
+    )
+    assert world.run().output() == "block-error"
+    assert world.now == 1_060_000_000
+
+
+def test_resume_from_the_pause_before_a_retry_does_not_run_twice_what_may_not() -> None:
+    world = World({"x.y": flaky(1)})
+    world.start("steps:\n- label again\n- {step: x.y, on-error: [retry from again backoff 1h]}\n- return ok")
+    world.run(until=world.now + 1_000_000)
+    world.ask("e1", r.CancelExecution(""))
+    assert world.states["e1"].status is Status.CANCELLED
+    try:
+        world.ask("e1", r.ResumeExecution())
+    except CannotResume:
+        return
+    world.run()
+    visits = [event.visit for event in world.events(e.JobScheduled)]
+    assert len(set(visits)) == len(visits)
+
+
+def test_finally_after_a_resume_is_another_visit() -> None:
+    world = World()
+    world.start("steps:\n- sleep 1h\nfinally: [a.b]")
+    world.run(until=world.now + 1_000_000)
+    world.ask("e1", r.CancelExecution(""))
+    world.run(until=world.now + 1_000_000)
+    world.ask("e1", r.ResumeExecution())
+    world.run()
+    assert [event.visit for event in world.events(e.JobScheduled)] == [1, 2]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core import requests as r
-from holdfast.core.model import Status, Wait
+from holdfast.core.model import Actor, Status, Wait
+from holdfast.language.workflow import Text, choose, load_workflows
 
 from .world import World, play, steps
 
@@ -238,3 +243,48 @@ def test_names_and_values_that_cannot_be_stored_are_errors_of_the_step() -> None
 """)
     assert world.output() == "ok"
     assert world.logs["e1"] == ["HF0721", "HF0201"]
+
+
+def test_a_name_that_cannot_be_stored_fails_its_step_and_gives_the_lock_back() -> None:
+    for name in ("a\\u0007", "x" * 300):
+        world = World()
+        world.start(
+            f'lock: l\nsteps:\n- parallel:\n  - wait ${{entity.sensor["{name}"]}}\n  - steps: [a.b]\n  - sleep 1h\n'
+            "on-error: ['return ${error.code}']"
+        )
+        assert world.run().output() == "HF0201"
+        assert not world.states["e1"].locks
+
+
+def test_nothing_follows_a_command_that_cannot_be_obeyed() -> None:
+    """Whatever a program asks for after it: the end is the last event, and gives back the locks."""
+    world = World()
+    world.start("lock: l\nsteps: [wait-signal go]")
+    program = world.programs[world.states["e1"].definition]
+
+    class Careless:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(program, name)
+
+        def advance(self, *args: Any) -> list[Any]:
+            return [p.AwaitSensor(1, "default", "sensor", "x" * 300), p.ScheduleJob(1, 0, 0), p.LeaveSensor(1)]
+
+    world.programs[world.states["e1"].definition] = Careless()  # type: ignore[assignment]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.language.world._agree", lambda *args: None)
+        world.ask("e1", r.SendSignal("go"))
+    assert world.failure().code == "HF0201"
+    assert not world.states["e1"].locks
+
+
+def test_a_signal_does_not_reach_another_tenant() -> None:
+    world = World()
+    world.start("steps:\n- wait-signal go\n- return ${output}")
+    digest = b"x" * 16
+    text = "steps:\n- {type: signal, signal: go, to: e1, value: 5}"
+    world.programs[digest] = choose(load_workflows([Text(text, "t.yaml")])).program
+    world.ask("e2", r.StartExecution("e2", definition=digest, actor=Actor("mallory", "other")))
+    world.run()
+    assert world.states["e1"].status is Status.RUNNING
+    world.ask("e3", r.StartExecution("e3", definition=digest))
+    assert world.run().output() == 5

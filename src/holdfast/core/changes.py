@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .lanes import BODY, Fan, Frame, Lane, Mark, Op
+from .lanes import BODY, Aside, Fan, Frame, Lane, Mark, Op, floor_of
 from .model import Failure, Wait
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def as_failure(value: Any) -> Failure | None:
 
 
 def copied(frame: Frame) -> Frame:
+    """For a mark: whoever goes back there has no lanes below."""
     return Frame(
         frame.scope, frame.body, frame.position, dict(frame.variables), frame.error, frame.base, frame.is_matched,
         frame.then,
@@ -100,12 +101,21 @@ def _pop(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
 
 
 def _cut(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
+    gone = lane.frames[op[1] :]
     del lane.frames[op[1] :]
+    if any(frame.aside is not None for frame in gone):
+        # Only the lowest of them lies on what stands there now.
+        aside = gone[0].aside or Aside(floor_of(lane.frames))
+        drop_below(state, lane, aside.floor)
+        lane.fan, lane.results, lane.failed = aside.fan, aside.results, aside.failed
 
 
 def _handle(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    _, scope, body, base, failure, then = op
+    _, scope, body, base, failure, then, *floor = op
     made = Frame(scope, body, 0, {}, as_failure(failure), base, False, None if then is None else tuple(then))
+    if floor:
+        made.aside = Aside(floor[0], lane.fan, lane.results, lane.failed)
+        lane.fan, lane.results, lane.failed = None, {}, 0
     lane.frames.append(made)
 
 
@@ -180,10 +190,10 @@ def _reduce(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
 
 
 def _drop(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    drop_below(state, lane)
+    drop_below(state, lane, floor_of(lane.frames))
 
 
-def drop_below(state: State, lane: Lane) -> None:
+def drop_below(state: State, lane: Lane, floor: int = 0) -> None:
     """The lanes below, however deep, and what they left here."""
     lane.results, lane.fan, lane.open, lane.failed = {}, None, 0, 0
     if len(state.lanes) == 1:
@@ -191,7 +201,8 @@ def drop_below(state: State, lane: Lane) -> None:
     gone = {lane.id}
     # A lane is always younger than its parent.
     for id in sorted(state.lanes):
-        if state.lanes[id].parent in gone:
+        parent = state.lanes[id].parent
+        if parent in gone and (parent != lane.id or id >= floor):
             gone.add(id)
     for id in gone - {lane.id}:
         state.dirty.add(part(LANES, id))

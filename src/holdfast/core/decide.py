@@ -77,7 +77,7 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
 class _Transition:
     """One request's events in the making."""
 
-    __slots__ = ("events", "is_turn_open", "next_job", "next_timer", "now", "reads", "state")
+    __slots__ = ("events", "is_broken", "is_turn_open", "next_job", "next_timer", "now", "reads", "state")
 
     def __init__(self, state: State, now: int, reads: p.Reads) -> None:
         self.state = state
@@ -87,10 +87,17 @@ class _Transition:
         self.next_job = state.next_job
         self.next_timer = state.next_timer
         self.is_turn_open = state.is_turn_open
+        #: a command could not be obeyed
+        self.is_broken = False
 
     @property
     def _is_moving(self) -> bool:
         return self.state.status in MOVING or self.state.is_cleaning
+
+    @property
+    def _is_cancelling(self) -> bool:
+        """Whatever its last steps come to, it ends as cancelled."""
+        return self.state.is_cleaning or any(type(event) is e.CancelRequested for event in self.events)
 
     # --- timers, turns -----------------------------------------------------------------------------
     def _fire(self, request: r.FireTimer) -> None:
@@ -238,6 +245,8 @@ class _Transition:
     def _deliver(self, request: r.DeliverSignal) -> None:
         """From another execution; nobody waits for an answer."""
         state = self.state
+        if request.tenant and request.tenant != state.tenant:
+            return  # for them it does not exist
         if may("signal", state.status) and request.key not in state.signal_keys:
             actor = Actor(f"execution {request.sender}", state.tenant)
             self._signal(r.SendSignal(request.name, request.value, request.key, actor))
@@ -337,6 +346,8 @@ class _Transition:
                 self.next_job += 1
             else:
                 self._obey(command)
+                if self.is_broken:
+                    return  # whatever else it wanted
 
     def _obey(self, command: Any) -> None:
         match command:
@@ -363,6 +374,8 @@ class _Transition:
                 if not self.is_turn_open:
                     self.events.append(e.TurnTaken(self.state.turn + 1, is_open=True))
                     self.is_turn_open = True
+            case p.Complete() if self._is_cancelling:
+                self._obey(p.Stopped())
             case p.Complete(output=output):
                 try:
                     kept = self.reads.keep(self.state.id, output)
@@ -372,7 +385,7 @@ class _Transition:
                 self._drop_waiting()
                 self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
-                if any(type(event) is e.CancelRequested for event in self.events) or self.state.is_cleaning:
+                if self._is_cancelling:
                     # A bug while cleaning up: it is cancelled all the same.
                     self._drop_waiting()
                     self._settle()
@@ -383,6 +396,7 @@ class _Transition:
             case _:
                 made = facts(command, self.state, self.events, self.reads)
                 if isinstance(made, Failure):
+                    self.is_broken = True
                     self._obey(p.Fail(made))
                 else:
                     self.events += made

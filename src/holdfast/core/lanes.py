@@ -21,9 +21,35 @@ FINALLY = -2
 
 #: where a lane stands within a visit; BODY is the step's own work
 BODY, ENTERING, DELAY, PAUSE = 0, 1, 2, 3
+#: before a step that is entered again, so its condition is not asked; the same before what holds for the whole lane
+AGAIN, REENTERING = 4, 5
 
 #: the waypoint at the very beginning of a lane
 START = -1
+
+
+class Fan(msgspec.Struct, array_like=True, gc=False):
+    """A step that runs its body for many targets."""
+
+    #: a list, a reference to one, or ["range", first, last]
+    targets: Any
+    count: int
+    #: lanes at the same time
+    limit: int
+    #: targets that have their lane, or had it
+    next: int = 0
+    reducing: dict[str, Any] | None = None
+
+
+class Aside(msgspec.Struct, array_like=True, gc=False):
+    """The lanes below the step that a handler or `finally` lies on: its own steps have lanes too, and must neither
+    see nor wake those."""
+
+    #: lanes below this number are set aside
+    floor: int
+    fan: Fan | None = None
+    results: dict[int, Any] = {}
+    failed: int = 0
 
 
 class Frame(msgspec.Struct, array_like=True, gc=False):
@@ -43,6 +69,8 @@ class Frame(msgspec.Struct, array_like=True, gc=False):
     is_matched: bool = False
     #: of `finally`: where the lane was going; ("goto", target) or ("return",)
     then: tuple[Any, ...] | None = None
+    #: of a handler or `finally`: what waits here until it is left
+    aside: Aside | None = None
 
 
 class Mark(msgspec.Struct, array_like=True, gc=False):
@@ -51,19 +79,6 @@ class Mark(msgspec.Struct, array_like=True, gc=False):
     frames: list[Frame]
     output: Any = None
     outputs: dict[str, Any] = {}
-
-
-class Fan(msgspec.Struct, array_like=True, gc=False):
-    """A step that runs its body for many targets."""
-
-    #: a list, a reference to one, or ["range", first, last]
-    targets: Any
-    count: int
-    #: lanes at the same time
-    limit: int
-    #: targets that have their lane, or had it
-    next: int = 0
-    reducing: dict[str, Any] | None = None
 
 
 class Lane(msgspec.Struct, array_like=True, gc=False):
@@ -110,6 +125,11 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     timers: dict[int, int] = {}
 
 
+def floor_of(frames: list[Frame]) -> int:
+    """Lanes below a lane that have a lower number are set aside: they belong to what a handler lies on."""
+    return next((frame.aside.floor for frame in reversed(frames) if frame.aside is not None), 0)
+
+
 #: keys of `Lane.timers` that are no depth
 WAITING, WHOLE = -1, -2
 
@@ -133,7 +153,7 @@ class Op:
     UNSET = 14  #: (name)
     FORGET = 15  #: (job) the job's end was taken notice of
     CONSUME = 16  #: (name) the first kept signal of that name becomes the output
-    HANDLE = 17  #: (scope, HANDLER or FINALLY, base, failure or None, then) on top of what stands there
+    HANDLE = 17  #: (scope, HANDLER or FINALLY, base, failure or None, then, [floor]) on top of what stands there
     MATCH = 18  #: () a step of the innermost handler matched
     CUT = 19  #: (depth) only so many frames stay
     WAYPOINT = 20  #: (step, 0 forget all | 1 add | 2 forget all and add)

@@ -140,6 +140,8 @@ class DeliverSignal(msgspec.Struct, frozen=True, array_like=True, tag=4):
     value: Any
     key: str
     sender: str
+    #: of the sender
+    tenant: str = ""
 
 
 class WakeLock(msgspec.Struct, frozen=True, array_like=True, tag=11):

@@ -194,7 +194,7 @@ def _cancel_requested(state: State, event: e.CancelRequested, rows: Rows) -> Non
 
 
 def _signal_sent(state: State, event: e.SignalSent, rows: Rows) -> None:
-    request = r.DeliverSignal(event.name, event.value, event.key, state.id)
+    request = r.DeliverSignal(event.name, event.value, event.key, state.id, state.tenant)
     item = item_of(request)
     rows.agenda[event.target, item] = AgendaRow(event.target, item, state.at, request)
 

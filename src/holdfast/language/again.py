@@ -9,7 +9,19 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, PAUSE, ROOT_LANE, START, Lane, Op
+from holdfast.core.lanes import (
+    BODY,
+    ENTERING,
+    FINALLY,
+    HANDLER,
+    PAUSE,
+    REENTERING,
+    ROOT_LANE,
+    START,
+    Lane,
+    Op,
+    floor_of,
+)
 from holdfast.core.model import Effect, Failure, LogLine, Wait
 
 from . import failing, flow
@@ -143,13 +155,24 @@ def reenter(run: Run, walk: Walk, is_forced: bool) -> bool:
     walk.set_phase(BODY)
     walk.is_resuming = True
     run.is_forced = is_forced
+    return _timed(run, walk)
+
+
+def _timed(run: Run, walk: Walk) -> bool:
+    """What the lane is inside of has its time anew; the step it stands at gets it when it is entered."""
+    depth = walk.depth - 1
+    while (around := flow.outside(walk, depth)) >= 0:
+        step = walk.step_at(around)
+        if step.timeout is not None and walk.frames[depth].body >= 0 and around not in walk.timers:
+            walk.set_timer(run.now + walk.duration(step.timeout), around)
+        depth = around
     return True
 
 
 def children(run: Run, walk: Walk) -> bool:
     """The step is entered again: those of its lanes that failed go on, the others are done."""
     run.stop(walk, Wait.LANES)
-    for child in [each for each in run.below(walk.id) if run.failure_of(each) is not None]:
+    for child in [each for each in run.below(walk.id, walk.floor) if run.failure_of(each) is not None]:
         carry(run, child)
     return False
 
@@ -220,17 +243,21 @@ def _go_on(run: Run, walk: Walk) -> None:
         if (handler := _given_up(run.workflow, walk.own)) >= 0:
             walk.cut(handler)
         walk.is_resuming = True
-    walk.set_phase(ENTERING if owner is not None and owner.is_entered else BODY)
-    run.queue.append(walk)
+    if owner is not None and owner.is_entered:
+        walk.set_phase(REENTERING if walk.is_resuming else ENTERING)
+    else:
+        walk.set_phase(BODY)
+    if not walk.is_resuming or run.attempt(walk, _timed):
+        run.queue.append(walk)
 
 
 def why_not(workflow: Workflow, state: State) -> str:
     """Why an execution cannot carry on where it stands; empty if it can."""
     if not workflow.owner.is_replayable:
         return "the workflow says `replayable: disabled`"
-    parents = {lane.parent for lane in state.lanes.values()}
+    aside = _aside(state)
     for lane in state.lanes.values():
-        if lane.id in parents or lane.waypoints or _may_reenter(workflow, state, lane):
+        if lane.open or lane.failed or lane.id in aside or lane.waypoints or _may_reenter(workflow, state, lane):
             continue
         step = _failed(workflow, lane)
         label = step.label if step is not None else workflow.name
@@ -238,6 +265,16 @@ def why_not(workflow: Workflow, state: State) -> str:
             return f"step `{label}` is meant to fail; replay from a waypoint instead"
         return f"step `{label}` may have happened, may not run twice, and there is no waypoint before it"
     return ""
+
+
+def _aside(state: State) -> set[int]:
+    """Lanes that a handler lies on: where it stands counts, not they."""
+    found: set[int] = set()
+    for id in sorted(state.lanes):
+        parent = state.lanes.get(state.lanes[id].parent)
+        if parent is not None and (parent.id in found or id < floor_of(parent.frames)):
+            found.add(id)
+    return found
 
 
 def _failed(workflow: Workflow, lane: Lane) -> Step | None:
@@ -253,8 +290,11 @@ def _standing(workflow: Workflow, lane: Lane, at: int = -1) -> Step | None:
 
 
 def _given_up(workflow: Workflow, lane: Lane) -> int:
-    """The frame of the handler whose `retry` did no more, or -1. Who carries on does what it would have done: it is
-    the step below that is entered again."""
+    """The frame of the handler whose `retry` did no more, or of the `finally` of what was stopped; or -1. Who carries
+    on does what that would have done, or undoes the stopping: it is the step below that is entered again."""
+    for at, frame in enumerate(lane.frames):
+        if frame.body == FINALLY and frame.error is not None and frame.error.kind in failing.STOPPING:
+            return at
     step = _standing(workflow, lane)
     if lane.failure is None or step is None or step.kind != "retry":
         return -1
@@ -263,10 +303,11 @@ def _given_up(workflow: Workflow, lane: Lane) -> int:
 
 def _may_reenter(workflow: Workflow, state: State, lane: Lane) -> bool:
     step = _standing(workflow, lane)
-    if lane.failure is not None and lane.failure.kind not in failing.STOPPING:
-        handler = _given_up(workflow, lane)
-        failure = lane.frames[handler].error if handler >= 0 else lane.failure
+    if (handler := _given_up(workflow, lane)) >= 0:
+        failure = lane.frames[handler].error
         return failure is not None and failure.is_repeatable
+    if lane.failure is not None and lane.failure.kind not in failing.STOPPING:
+        return lane.failure.is_repeatable
     if step is None or step.kind == "fail" or not step.is_idempotent:
         return step is None
     if step.spec < 0 or state.specs[step.spec].may_repeat:

@@ -187,6 +187,9 @@ class Compiler(InputCompiler, StepCompiler):
             draft.kind.name in ("goto", "retry") or {"next", "repeat", "retry"} & draft.common.keys()
             for draft in self.drafts
         )
+        # Who is resumed after a cancel passes through `finally` once more.
+        bodies = [draft.cleanup for draft in self.drafts] + [unit.cleanup for unit in self.units]
+        self.revisits = self.revisits or any(body is not None for body in bodies)
         owners = {}
         for unit in self.units:
             owners[unit.index] = self._unit(unit)

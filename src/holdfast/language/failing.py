@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, ROOT_LANE, WAITING, Op
+from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, REENTERING, ROOT_LANE, WAITING, Frame, Op
 from holdfast.core.model import Failure, JobStatus, Wait
-from holdfast.core.program import Advance, Fail, StopJob, Stopped
+from holdfast.core.program import Advance, Fail, StopAsked, StopJob, Stopped
 
 from . import again, fanout, flow, sharing
 from .walk import Walk
@@ -48,7 +48,7 @@ def job_failed(run: Run, walk: Walk, failure: Failure, is_repeatable: bool) -> b
 def raised(run: Run, walk: Walk, failure: Failure) -> bool:
     """An error of the step the lane stands at."""
     walk.local = walk.asking = None
-    if walk.phase == ENTERING:
+    if walk.phase in (ENTERING, REENTERING):
         # Not inside yet: what holds for the lane as a whole failed, its lock for instance.
         walk.set_phase(BODY)
         return propagate(run, walk, _placed(failure, run.label(walk.scope_owner)), -1)
@@ -72,8 +72,15 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, un
     handled = walk.failure()
     if handled is not None and came == 0 and failure.cause is None and failure is not handled:
         failure = msgspec.structs.replace(failure, cause=_shortened(handled))
-    is_stopping = failure.kind in STOPPING
-    while at >= 0:
+    while True:
+        if came == FINALLY and (left := _left(walk, at)) is not None:
+            # An error of its own does not change where the lane was going: out of what is being stopped.
+            until = min(until, left.then[1]) if left.then is not None and left.then[0] == "until" else until
+            if left.error is not None and left.error.kind in STOPPING and failure.kind not in STOPPING:
+                failure = msgspec.structs.replace(left.error, cause=_shortened(failure))
+        is_stopping = failure.kind in STOPPING
+        if at < 0:
+            break
         step = walk.step_at(at)
         is_handled = not is_stopping and at < until
         walk.cancel_timer(at)
@@ -99,6 +106,11 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, un
             walk.replay(next(reversed(walk.waypoints)))
             return True
     return fail(run, walk, failure)
+
+
+def _left(walk: Walk, at: int) -> Frame | None:
+    """The `finally` of the step in frame `at`, or of the lane, that an error comes out of."""
+    return next((frame for frame in reversed(walk.frames) if frame.body == FINALLY and frame.base == at + 1), None)
 
 
 def outward(run: Run, walk: Walk, failure: Failure, until: int = NEVER) -> bool:
@@ -131,7 +143,7 @@ def fail(run: Run, walk: Walk, failure: Failure) -> bool:
     if walk.id == ROOT_LANE:
         walk.put(Op.FAIL, failure)
         run.flush(walk)
-        stopped = failure.kind == "cancelled"
+        stopped = failure.kind == "cancelled" and (run.state.is_cleaning or isinstance(run.cause, StopAsked))
         run.commands.append(Stopped() if stopped else Fail(failure, failure.step))
         run.queue.clear()
         run.is_over = True
@@ -170,7 +182,8 @@ def halt(run: Run, walk: Walk, failure: Failure, depth: int) -> bool:
             sharing.leave(run, walk)
             walk.set_wait(Wait.NOTHING)
             walk.set_phase(BODY)
-            return fail(run, walk, _placed(failure, run.label(walk.scope_owner)))  # it never came in
+            never = msgspec.structs.replace(failure, is_repeatable=True)  # it never came in
+            return fail(run, walk, _placed(never, run.label(walk.scope_owner)))
         case Wait.SENSOR:
             sharing.leave_sensors(run, walk)
         case _:
@@ -178,7 +191,7 @@ def halt(run: Run, walk: Walk, failure: Failure, depth: int) -> bool:
     if walk.open:
         _note(walk, failure, depth)
         run.flush(walk)
-        for child in list(run.below(walk.id)):
+        for child in list(run.below(walk.id, walk.floor)):
             run.then(child, halt, Failure("stopped", f"stopped: {failure.message}"), 0)
         # The last of them has called `stopped` for this lane, if none is left.
         return False
@@ -187,7 +200,18 @@ def halt(run: Run, walk: Walk, failure: Failure, depth: int) -> bool:
         walk.set_wait(Wait.STOPPED)
         run.flush(walk)
         return False
-    return propagate(run, walk, failure, walk.depth - 1, 0, depth)
+    step = walk.here() if walk.position < len(walk.body) else None
+    return _ended(run, walk, failure, depth, step is None or (step.is_idempotent and step.kind != "fail"))
+
+
+def _ended(run: Run, walk: Walk, failure: Failure, depth: int, is_repeatable: bool) -> bool:
+    """The lane fails where it stands; whether that may be entered again depends on what it was doing there."""
+    at, came = walk.depth - 1, 0
+    if walk.position >= len(walk.body):
+        # Between the end of a body and what follows it: only the fuel had run out.
+        frame = walk.frames[at]
+        came, at = (frame.body, frame.base - 1) if frame.body in (HANDLER, FINALLY) else (0, at - 1)
+    return propagate(run, walk, msgspec.structs.replace(failure, is_repeatable=is_repeatable), at, came, depth)
 
 
 def _note(walk: Walk, failure: Failure, depth: int) -> None:
@@ -195,11 +219,11 @@ def _note(walk: Walk, failure: Failure, depth: int) -> None:
     walk.stop, walk.stop_base = failure, depth
 
 
-def stopped(run: Run, walk: Walk) -> bool:
+def stopped(run: Run, walk: Walk, is_repeatable: bool) -> bool:
     """Nothing of the lane is in flight any more."""
     failure = walk.stop
     assert failure is not None
     walk.put(Op.STOP, None, 0)
     walk.stop = None
     walk.set_wait(Wait.NOTHING)
-    return propagate(run, walk, failure, walk.depth - 1, 0, walk.stop_base)
+    return _ended(run, walk, failure, walk.stop_base, is_repeatable)

@@ -238,7 +238,8 @@ def _look(run: Run, parent: Walk, branch: int) -> None:
     """What the end of one of its lanes means for a lane."""
     if parent.stop is not None:
         if not parent.open:
-            run.then(parent, failing.stopped)
+            failures = [run.failure_of(child) for child in run.below(parent.id, parent.floor)]
+            run.then(parent, failing.stopped, all(each is None or each.is_repeatable for each in failures))
         return
     step = parent.here()
     if not parent.failed:
@@ -262,7 +263,7 @@ def _look(run: Run, parent: Walk, branch: int) -> None:
 
 def _fail(run: Run, walk: Walk, step: Step) -> bool:
     """The step failed with its lanes. What a nested workflow handles, it has handled by itself."""
-    failures = [failure for child in run.below(walk.id) if (failure := run.failure_of(child)) is not None]
+    failures = [failure for child in run.below(walk.id, walk.floor) if (failure := run.failure_of(child)) is not None]
     first = failures[0]
     if len(failures) > 1:
         listed = [{"kind": each.kind, "message": each.message, "step": each.step} for each in failures[:20]]

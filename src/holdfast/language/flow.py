@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.lanes import (
+    AGAIN,
     BODY,
     DELAY,
     FINALLY,
     HANDLER,
     PAUSE,
+    REENTERING,
     ROOT_LANE,
     START,
     WAITING,
@@ -36,7 +38,9 @@ def enter(run: Run, walk: Walk) -> bool:
     """What holds for the lane as a whole, before its first step: its lock, then its timeout."""
     owner = run.workflow.owner_of(walk.scope_owner)
     assert owner is not None
-    if owner.condition is not None and not walk.rounds and not owner.condition(walk):
+    if walk.phase == REENTERING:
+        walk.is_resuming = True
+    elif owner.condition is not None and not walk.rounds and not owner.condition(walk):
         walk.logs.append(again.noted(run, "its condition does not hold: nothing is done"))
         return over(run, walk, None)
     if owner.lock is not None and not sharing.take(run, walk, owner):
@@ -52,14 +56,16 @@ def enter(run: Run, walk: Walk) -> bool:
 def visit(run: Run, walk: Walk, step: Step) -> bool:
     """From standing before a step to its own work."""
     walk.settle_position()
+    if walk.phase == AGAIN or (walk.phase == PAUSE and step.again is None):
+        walk.set_phase(BODY)
+        walk.is_resuming = True
     if walk.phase == PAUSE:
         walk.set_phase(BODY)
-        if step.again is not None:
-            return again.perform(run, walk, step)
-    elif walk.phase == DELAY:
+        return again.perform(run, walk, step)
+    if walk.phase == DELAY:
         walk.set_phase(BODY)
         after_delay(run, walk, step)
-    else:
+    elif walk.fan is None or walk.failed or walk.is_resuming:  # otherwise in the middle of it, with fresh fuel
         if step.condition is not None and not walk.is_resuming and not holds(walk, step):
             walk.position += 1
             return True
@@ -307,6 +313,8 @@ def end(run: Run, walk: Walk, is_handled: bool = False) -> bool:
 
 def over(run: Run, walk: Walk, output: Any) -> bool:
     walk.output = output
+    if walk.floor:
+        walk.cut(1)  # what is set aside goes too
     walk.drop()
     for depth in (*walk.own.timers, *walk.timers) if walk.own.timers or walk._timers else ():
         walk.cancel_timer(depth)

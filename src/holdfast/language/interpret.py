@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.lanes import ENTERING, HANDLER, ROOT_LANE, WAITING, WHOLE, Lane, Op
+from holdfast.core.lanes import AGAIN, ENTERING, HANDLER, REENTERING, ROOT_LANE, WAITING, WHOLE, Lane, Op
 from holdfast.core.model import DEFAULT_ENTITY, BlobRef, BlockOffer, Failure, JobSpec, Problem, Wait
 from holdfast.core.program import (
     Advance,
@@ -242,18 +242,19 @@ class Run:
             walk = self.walks[lane] = Walk(self, self.state.lanes[lane])
         return walk
 
-    def below(self, id: int) -> Iterator[Walk]:
-        """The lanes directly below a lane, oldest first."""
+    def below(self, id: int, floor: int = 0) -> Iterator[Walk]:
+        """The lanes directly below a lane from that number on, oldest first."""
         old = [lane.id for lane in self.state.lanes.values() if lane.parent == id and lane.id not in self.dropped]
         new = [walk.id for walk in self.walks.values() if walk.parent == id and walk.lane is None]
         for lane in sorted({*old, *new}):
-            yield self.walk(lane)
+            if lane >= floor:
+                yield self.walk(lane)
 
-    def drop_below(self, id: int) -> None:
-        """The lanes below are gone, however deep."""
+    def drop_below(self, id: int, floor: int = 0) -> None:
+        """The lanes below from that number on are gone, however deep."""
         if len(self.state.lanes) == 1 and len(self.walks) == 1:
             return
-        for walk in list(self.below(id)):
+        for walk in list(self.below(id, floor)):
             self.drop_below(walk.id)
             self.forget(walk)
 
@@ -288,7 +289,9 @@ class Run:
         step = walk.here()
         if walk.stop is not None:
             walk.ops.append((Op.FORGET, cause.job))
-            self.then(walk, failing.stopped)
+            job = self.state.jobs[cause.job]
+            may_repeat = self.state.specs[job.spec].may_repeat
+            self.then(walk, failing.stopped, may_repeat if cause.failure is None else cause.is_repeatable)
             return
         if cause.failure is not None:
             walk.ops.append((Op.FORGET, cause.job))
@@ -303,8 +306,8 @@ class Run:
             self.queue.append(walk)
             return
         walk.ops.append((Op.RESULT, cause.job, ""))
-        job = self.state.jobs.get(cause.job)
-        walk.local = self.reads.load(self.state.id, job.input) if job is not None and job.input else None
+        ended = self.state.jobs.get(cause.job)
+        walk.local = self.reads.load(self.state.id, ended.input) if ended is not None and ended.input else None
         self.then(walk, flow.job_done, step)
 
     def timer_ended(self, cause: TimerEnded) -> None:
@@ -360,6 +363,8 @@ class Run:
         self.turns_left = True
         for walk in self.queue:
             if walk.id in self.walks:
+                if walk.is_resuming and walk.phase != REENTERING:
+                    walk.set_phase(AGAIN)
                 self.stop(walk, Wait.TURN)
 
     def then(self, walk: Walk, do: Any, *args: Any) -> None:
@@ -385,7 +390,7 @@ class Run:
             return  # dropped by another lane meanwhile
         share = QUANTUM
         while not self.is_over:
-            if walk.phase == ENTERING:
+            if walk.phase in (ENTERING, REENTERING):
                 if not self.attempt(walk, flow.enter):
                     return
                 continue

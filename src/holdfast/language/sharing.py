@@ -32,13 +32,14 @@ from holdfast.core.sharing import NAME_LIMIT, heir_of, is_name
 from . import entering, failing
 from .compiled import Owner, Step
 from .evaluate import ABSENT, settle
-from .operations import truthy
+from .operations import ExpressionError, truthy
 from .places import assign, read, remove
 from .walk import Walk
 
 if TYPE_CHECKING:
     from .interpret import Run
 
+_NO_NAME = f"{{!r}} is no name of a lock, sensor or entity: 1 to {NAME_LIMIT} printable characters"
 #: sensors of that name are views of locks
 LOCK_VIEW = "lock-"
 
@@ -58,6 +59,9 @@ class Shared:
 
     # --- what expressions see ----------------------------------------------------------------------
     def value(self, entity: str, kind: str, name: str) -> Any:
+        for text in (entity, name):
+            if not is_name(text):
+                raise ExpressionError(_NO_NAME.format(text[:40]), code="HF0201")
         if kind == "about":
             return self._about(entity, name)
         if kind == "sensor" and name.startswith(LOCK_VIEW):
@@ -115,8 +119,7 @@ def lock_of(walk: Walk, owner: Owner) -> tuple[str, str]:
 def _name(text: str) -> str:
     """A name as it can be stored; an expression may have made anything of it."""
     if not is_name(text):
-        message = f"{text[:40]!r} is no name of a lock, sensor or entity: 1 to {NAME_LIMIT} printable characters"
-        raise failing.Raised(Failure("invalid", message, code="HF0201"))
+        raise failing.Raised(Failure("invalid", _NO_NAME.format(text[:40]), code="HF0201"))
     return text
 
 

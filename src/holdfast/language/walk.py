@@ -6,9 +6,10 @@ It notes the ops that would make the same change, and answers lookups through th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.lanes import BODY, FINALLY, HANDLER, WAITING, Fan, Frame, Lane, Mark, Op
+from holdfast.core.lanes import BODY, FINALLY, HANDLER, WAITING, Aside, Fan, Frame, Lane, Mark, Op, floor_of
 from holdfast.core.model import BlobRef, Failure, LogLine, Wait
 from holdfast.core.program import CancelTimer, SetTimer
 
@@ -106,6 +107,10 @@ class Walk:
     def depth(self) -> int:
         return len(self.frames)
 
+    @property
+    def floor(self) -> int:
+        return floor_of(self.frames)
+
     def here(self) -> Step:
         return self.body[self.position]
 
@@ -118,7 +123,7 @@ class Walk:
     def _own_stack(self) -> list[Frame]:
         if self.stack is None:
             self.stack = [
-                Frame(f.scope, f.body, f.position, _NONE, f.error, f.base, f.is_matched, f.then)
+                Frame(f.scope, f.body, f.position, _NONE, f.error, f.base, f.is_matched, f.then, f.aside)
                 for f in self.own.frames
             ]
         self.settle_position()
@@ -137,8 +142,15 @@ class Walk:
 
     def handle(self, scope: int, kind: int, base: int, failure: Failure | None, then: tuple[Any, ...] | None) -> None:
         stack = self._own_stack()
-        self.ops.append((Op.HANDLE, scope, kind, base, failure, then))
-        stack.append(Frame(scope, kind, 0, _NONE, failure, base, False, then))
+        frame = Frame(scope, kind, 0, _NONE, failure, base, False, then)
+        if self.failed or self.fan is not None or self.results or self._all_results():
+            floor = self.run.next_lane
+            frame.aside = Aside(floor, self.fan, {**self._all_results(), **self.results}, self.failed)
+            self.results, self.is_emptied, self.failed, self._fan = {}, True, 0, _NO_FAN
+            self.ops.append((Op.HANDLE, scope, kind, base, failure, then, floor))
+        else:
+            self.ops.append((Op.HANDLE, scope, kind, base, failure, then))
+        stack.append(frame)
         self._enter_frame()
 
     def match(self) -> None:
@@ -152,8 +164,16 @@ class Walk:
         if depth < self.depth:
             stack = self._own_stack()
             self.ops.append((Op.CUT, depth))
+            gone = stack[depth:]
             del stack[depth:]
+            if any(frame.aside is not None for frame in gone):
+                aside = gone[0].aside or Aside(self.floor)
+                self.run.drop_below(self.id, aside.floor)
+                self.results, self.is_emptied, self.failed = dict(aside.results), True, aside.failed
+                fan = aside.fan
+                self._fan = _NO_FAN if fan is None else Fan(fan.targets, fan.count, fan.limit, fan.next, fan.reducing)
             self._enter_frame()
+            self._stop_timers(depth)
 
     def settle_position(self) -> None:
         if self.position != self.at:
@@ -265,6 +285,10 @@ class Walk:
     def replay(self, step: int) -> None:
         """Back to where it was; what is counted goes on."""
         mark = self.waypoints[step]
+        # What it is still inside of then goes on being timed.
+        pairs = zip(self.frames[:-1], mark.frames[:-1], strict=False)
+        same = (a.scope == b.scope and a.body == b.body and a.position == b.position for a, b in pairs)
+        self._stop_timers(sum(1 for _ in takewhile(bool, same)))
         self.ops.append((Op.REPLAY, step))
         self.stack = [
             Frame(f.scope, f.body, f.position, _NONE, f.error, f.base, f.is_matched, f.then) for f in mark.frames
@@ -272,7 +296,7 @@ class Walk:
         self.base, self.changed = mark.frames[0].variables, None
         self.before, self.outputs = mark.outputs, _NONE
         self.output = mark.output
-        self.forget_lanes()
+        self.forget_lanes()  # also those that were set aside: its frames hold none
         self.repeats = dict.fromkeys((*self.own.repeats, *self.repeats), 0)
         self.wait, self.phase = Wait.NOTHING, BODY
         self.stop = None
@@ -283,7 +307,7 @@ class Walk:
     def forget_lanes(self) -> None:
         self.results, self.is_emptied, self.open, self.failed = {}, True, 0, 0
         self._fan = _NO_FAN
-        self.run.drop_below(self.id)
+        self.run.drop_below(self.id, self.floor)
 
     def drop(self) -> None:
         """Lanes below, and what they left."""
@@ -338,6 +362,12 @@ class Walk:
     def cancel_timer(self, depth: int = WAITING) -> None:
         if (self._timers or self.own.timers) and depth in self.timers:
             self.run.commands.append(CancelTimer(self.timers.pop(depth)))
+
+    def _stop_timers(self, depth: int) -> None:
+        """Those of visits in that frame and above: the lane is no longer there."""
+        if self._timers or self.own.timers:
+            for each in [each for each in self.timers if each >= depth]:
+                self.cancel_timer(each)
 
     def timer_gone(self, depth: int) -> None:
         self.timers.pop(depth, None)
