@@ -508,3 +508,37 @@ def test_repeating_after_a_pause_in_the_same_lane() -> None:
 - return ${x}
 """)
     assert world.output() == 5
+
+
+# --- what `if`, `goto` and `retry` are written with ---------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        ("- let x = 2\n- if ${x == 2} then return a\n- return no", "a"),
+        ("- let x = 2\n- if: ${x == 3}\n  steps: [return a]\n  else: [return b]", "b"),
+        ("- let x = 2\n- if ${x} < 3 then return a\n- return no", "a"),
+        ("- let x = 2\n- if ${x} == 2 && ${x} > 3 then return a\n- return no", "no"),
+        ("- let x = 2\n- {type: if, condition: {target: '${x}', less-than: 3}, steps: [return a]}\n- return no", "a"),
+        ("- {type: goto, next: z}\n- return no\n- {id: z, step: return z}", "z"),
+        ("- let c = true\n- let x = ${c} ? 1 : 2\n- return ${x}", 1),
+    ],
+)
+def test_tests_and_places_in_every_form(text: str, output: Any) -> None:
+    assert steps(text).output() == output
+
+
+def test_where_a_long_retry_goes_is_its_next() -> None:
+    text = "- {id: a, step: log go}\n- step: x.y\n  on-error: {type: retry, replay: force, next: a, limit: 2}"
+    world = steps(text, None, {"x.y": flaky(9)})
+    assert world.logs["e1"] == ["go"] * 3
+    assert world.failure().kind == "retries-exceeded"
+
+
+def test_an_error_thrown_again_is_not_its_own_cause() -> None:
+    failure = steps("- {step: fail message x, on-error: fail rethrow}").failure()
+    assert (failure.message, failure.cause) == ("x", None)
+
+
+def test_values_for_inputs_that_are_not_given() -> None:
+    world = play("inputs: {a: integer, b: string}\ninput: {a: 3}\nsteps: ['return ${a} ${input.b}']", {"b": "x"})
+    assert world.output() == "3 x"

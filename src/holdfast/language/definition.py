@@ -342,6 +342,14 @@ class Reader(ShortForms):
         """Keys that belong to the step's type."""
         report, kind = self.report, draft.kind
         own = key_index(kind.keys)
+        if kind.name in ("goto", "retry") and (to := draft.common.pop("next", None)) is not None:
+            # What is a common key elsewhere is what these steps are about.
+            if "next" in draft.args:
+                report.add(to, "HF0115", "where to go was already given in the short form")
+            else:
+                draft.args["next"] = to
+        if kind.name == "if" and "target" not in draft.args and "condition" in draft.common:
+            draft.args["target"] = draft.common.pop("condition")
         for key in other:
             known = own.get(style_free(key))
             if known is not None:
@@ -526,7 +534,7 @@ def _is_branch(value: dict[str, Node]) -> bool:
 _SAYS_STEP = frozenset(("step", "s", "shorthand", "type", *TYPE_INDEX))
 #: kinds whose body is a lane of its own
 NESTING = frozenset(("workflow", "foreach"))
-#: kinds on which `retry` means to do the whole step again
+#: kinds on which `retry` goes on at what failed inside
 RETRIED = frozenset(("workflow", "foreach", "subworkflow", "parallel", "graph", "use", "invoke", "if", "switch"))
 _IS_SIMPLE = re.compile(r"\$\{\w+(\.\.\.)?\}\Z")
 #: kinds whose main part may be a map

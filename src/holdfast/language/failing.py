@@ -70,7 +70,7 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, un
     that step the error comes: its own work, its handler or its `finally`. Nobody in a frame from `until` on may
     handle it: there it only cleans up."""
     handled = walk.failure()
-    if handled is not None and came == 0 and failure.cause is None and failure is not handled:
+    if handled is not None and came == 0 and failure.cause is None and not _is_thrown_again(failure, handled):
         failure = msgspec.structs.replace(failure, cause=_shortened(handled))
     is_stopping = failure.kind in STOPPING
     while at >= 0:
@@ -99,6 +99,11 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, un
             walk.replay(next(reversed(walk.waypoints)))
             return True
     return fail(run, walk, failure)
+
+
+def _is_thrown_again(failure: Failure, handled: Failure) -> bool:
+    """It is not its own cause; that it is meant is all that is new about it."""
+    return msgspec.structs.replace(handled, is_repeatable=failure.is_repeatable) == failure
 
 
 def outward(run: Run, walk: Walk, failure: Failure, until: int = NEVER) -> bool:

@@ -316,8 +316,10 @@ def rejoin(node: Node) -> Node | None:
     document = node.document
     if item.line >= 0 and key in node.marks:
         line, column = node.marks[key]
-        tail = document.text[item.start : item.end]
-        text = f"{key}: {tail}".rstrip()
+        text = document.text[node.start : item.end]
+        if not text.startswith(key) or "\n" in text:
+            text = f"{key}: {document.text[item.start : item.end]}"
+        text = text.rstrip()
     else:
         line = column = -1
         text = f"{key}: {'' if item.value is None else item.value}".rstrip()

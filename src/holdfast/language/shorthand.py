@@ -178,7 +178,7 @@ class _Matcher:
         while at < len(text):
             end = word_end(text, at)
             for literal in glued:
-                inner = text.find(literal, at, end)
+                inner = _find_outside(text, literal, at, end)
                 if inner > at:
                     ends.append(inner)
             ends.append(end)
@@ -209,6 +209,18 @@ def _skip(text: str, at: int) -> int:
     while at < len(text) and text[at].isspace():
         at += 1
     return at
+
+
+def _find_outside(text: str, literal: str, at: int, end: int) -> int:
+    """Where the literal stands, but not inside of `${…}`: `${a == b}` is one thing."""
+    while at < end:
+        if text.startswith("${", at):
+            at = _expression_end(text, at + 2)
+        elif text.startswith(literal, at):
+            return at if at + len(literal) <= end else -1
+        else:
+            at += 1
+    return -1
 
 
 def word_end(text: str, at: int) -> int:

@@ -198,9 +198,13 @@ STEP_TYPES: dict[str, StepType] = {
             "if",
             "Runs steps where a condition holds. `then STEP` in one line; `goto end` there ends the workflow, in "
             "`steps` only the block. Variables are shared.",
-            '${target} ["==" ${equals}] [" then " ${then...}]',
+            '${target...} ["==" ${equals}] [" then " ${then...}]',
             (
-                Key("target", "expression", "what is tested; true or false, or a map of tests"),
+                Key(
+                    "target",
+                    "expression",
+                    "what is tested; true or false, or a map of tests. Without it, `condition` is",
+                ),
                 Key("equals", "expression", "what it must be equal to"),
                 Key("steps", "list of steps", "where it holds", aliases=("then",)),
                 Key("else", "list of steps", "where it does not"),
