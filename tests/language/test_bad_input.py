@@ -48,10 +48,7 @@ def test_each_has_its_code_and_place(text: str, place: tuple[str, int, int]) -> 
 
 def test_a_bomb_of_aliases_goes_off_at_its_first_anchor() -> None:
     names = "abcdefghij"
-    lines = [
-        "a: &a [x, x]",
-        *(f"{y}: &{y} [{', '.join([f'*{x}'] * 9)}]" for x, y in zip(names, names[1:], strict=False)),
-    ]
+    lines = ["a: &a [x, x]", *(f"{y}: &{y} [{', '.join([f'*{x}'] * 9)}]" for x, y in zip(names, names[1:], strict=False))]
     found = refused("\n".join(lines) + "\nsteps: [*j]\n")
     assert found[0] == ("HF0104", 1, 4)
     assert {code for code, *_ in found if code != "HF0102"} == {"HF0104"}
