@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
-
-from holdfast.core.errors import InvalidDefinition
 
 from .compile_common import OPEN, CommonCompiler, known
 from .compiled import Again, Owner, Step
 from .conditions import compile_condition, compile_test
 from .evaluate import Scope, settle
 from .limits import Limit, parse_backoff, parse_concurrency, parse_limit
-from .load import load
 from .names import Excerpt, Names, Previous, Value, constant
 from .nodes import Node
 from .parts import check_retention, excerpt_of, micros, plain_of, readable, text_of, yes_of
@@ -149,7 +145,7 @@ class StepCompiler(CommonCompiler):
         if not isinstance(given, Excerpt):
             step.args["value"] = self._arg(draft, "value", names)
         elif given.text[:1] in ("[", "{"):
-            step.args["value"] = names.test(given, lenient=False)
+            step.args["value"] = names.literal(given)
         else:
             step.args["value"] = self._word(given, names)
         return known(step.args["value"], step.label)
@@ -286,10 +282,7 @@ class StepCompiler(CommonCompiler):
         report, args = self.report, draft.args
         target = args["target"]
         if isinstance(target, Excerpt) and target.text[:1] == "[":
-            if "${" in target.text:
-                step.args["target"] = names.test(target, lenient=False)
-            else:
-                step.args["target"] = constant(self._flow_list(target))
+            step.args["target"] = names.literal(target)
         else:
             step.args["target"] = self._arg(draft, "target", names)
         value = step.args["target"]
@@ -314,15 +307,6 @@ class StepCompiler(CommonCompiler):
                 self._at(args["concurrency"]).report(
                     report, "HF0115", "`reducing` passes values from run to run, so there can be only one at a time"
                 )
-
-    def _flow_list(self, at: Excerpt) -> Any:
-        """`[a, b]` as YAML would read it."""
-        try:
-            return load(at.text).root.plain()
-        except InvalidDefinition as invalid:
-            first = invalid.problems[0].message if invalid.problems else invalid.message
-            at.report(self.report, "HF0108", f"the list cannot be read: {first}")
-            return []
 
     def _concurrency(self, given: Node | Excerpt, names: Names) -> Callable[[Scope, int], int]:
         at = excerpt_of(given)

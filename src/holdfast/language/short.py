@@ -303,13 +303,19 @@ class ShortForms:
 _COMING = frozenset(style_free(word) for word in COMING_TYPES)
 
 
+def _is_inline(item: Node) -> bool:
+    """`[…]` or `{…}` on one line."""
+    text = item.document.text[item.start : item.end]
+    return item.line >= 0 and text[:1] in ("[", "{") and "\n" not in text.rstrip()
+
+
 def rejoin(node: Node) -> Node | None:
     """`- log done: yes` is a map by accident; as a single key with a space it is read as the text it was."""
     if len(node.value) != 1:
         return None
     ((key, item),) = node.value.items()
     words = key.split()
-    if len(words) < 2 or isinstance(item.value, (dict, list)):
+    if len(words) < 2 or (isinstance(item.value, (dict, list)) and not _is_inline(item)):
         return None
     if style_free(words[0]) not in TYPE_INDEX and not BLOCK_NAME.match(words[0]):
         return None
