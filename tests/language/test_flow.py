@@ -542,3 +542,27 @@ def test_an_error_thrown_again_is_not_its_own_cause() -> None:
 def test_values_for_inputs_that_are_not_given() -> None:
     world = play("inputs: {a: integer, b: string}\ninput: {a: 3}\nsteps: ['return ${a} ${input.b}']", {"b": "x"})
     assert world.output() == "3 x"
+
+
+# --- filters that do something to the workflow -------------------------------------------------------
+def test_filters_set_variables_return_and_merge_words() -> None:
+    assert steps("- transform value hello | to_upper_case | set z\n- let output = 1\n- return ${z}").output() == "HELLO"
+    assert steps("- transform value 5 | return\n- return 6").output() == 5
+    text = "- let a = {x: 1}\n- let b = {y: 2}\n- transform c = ${a} ${b} | merge map\n- return ${c}"
+    assert steps(text).output() == {"x": 1, "y": 2}
+    assert steps("- transform value [1, 2, 3] | sum\n- return ${output}").output() == 6
+
+
+def test_the_filter_wait_waits_for_a_sensor() -> None:
+    world = World()
+    world.start("steps:\n- transform x = ${entity.sensor.ip} | wait | to_upper_case\n- return ${x}")
+    world.run()
+    assert world.states["e1"].status is Status.RUNNING
+    world.start("steps: [set-sensor ip = abc]", id="e2")
+    world.run()
+    assert world.output("e1") == "ABC"
+
+
+def test_globs_look_at_numbers_as_regular_expressions_do() -> None:
+    text = "- let x = 42\n- {step: return yes, condition: {target: '${x}', glob: '4*'}}\n- return no"
+    assert steps(text).output() == "yes"

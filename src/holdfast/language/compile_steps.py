@@ -18,7 +18,8 @@ from .predicates import equal
 from .problems import did_you_mean
 from .short import Draft
 from .steps import BLOCK_FORMS, LEVELS
-from .transforms import parse_transforms
+from .templates import words
+from .transforms import list_of_words, parse_transforms
 from .values import Mismatch, coerce
 
 
@@ -72,7 +73,7 @@ class StepCompiler(CommonCompiler):
         step.place, step.type = draft.place, draft.type
         if "value" in draft.args:
             given = draft.args["value"]
-            step.args["value"] = self._word(given, names) if isinstance(given, Excerpt) else names.shape(given)
+            step.args["value"] = self._piped(draft, given, names) if isinstance(given, Excerpt) else names.shape(given)
         elif draft.place is None:
             if not self.report.errors:
                 self.report.add(draft.node, "HF0109", "`transform` needs a value or a variable",
@@ -83,6 +84,16 @@ class StepCompiler(CommonCompiler):
         if step.place is not None:
             return previous
         return Previous(is_open=True, step=f"step `{step.label}`")
+
+    def _piped(self, draft: Draft, given: Excerpt, names: Names) -> Value:
+        """What the filters begin with. Before `merge`, words that stand together are as many values."""
+        if given.text[:1] in ("[", "{"):
+            return names.literal(given)
+        filters = draft.args.get("transform")
+        first = str(plain_of(filters)).split() if filters is not None else []
+        if first[:1] == ["merge"] and len(words(given.text, self.shared.dashed)) > 1:
+            return list_of_words(given, names)
+        return self._word(given, names)
 
     def _load(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
         """A block reads it; its result goes into the variable."""

@@ -379,6 +379,11 @@ class Reader(ShortForms):
                     self._variable(draft, key)
 
     def _common_keys(self, draft: Draft) -> None:
+        if draft.kind.name == "transform" and "transform" in draft.args:
+            source = draft.args["transform"]
+            filters = source.text if isinstance(source, Excerpt) else source.plain()
+            for text in filters if isinstance(filters, list) else [filters]:
+                draft.lane.variables |= set(_SETS.findall(text)) if isinstance(text, str) else set()
         id = draft.common.get("id")
         label = draft.args.pop("label", None) if draft.kind.name == "label" else None
         if label is not None:
@@ -536,6 +541,8 @@ _SAYS_STEP = frozenset(("step", "s", "shorthand", "type", *TYPE_INDEX))
 NESTING = frozenset(("workflow", "foreach"))
 #: kinds on which `retry` goes on at what failed inside
 RETRIED = frozenset(("workflow", "foreach", "subworkflow", "parallel", "graph", "use", "invoke", "if", "switch"))
+#: the filter `set`, and the variable it sets
+_SETS = re.compile(r"(?:^|\|)\s*set\s+([^\W\d]\w*)")
 _IS_SIMPLE = re.compile(r"\$\{\w+(\.\.\.)?\}\Z")
 #: kinds whose main part may be a map
 _TAKES_MAP = frozenset(("log", "return", "if", "switch", "graph", "approve", "fail"))

@@ -296,8 +296,10 @@ class ShortForms:
     def _type(self, draft: Draft, word: Excerpt) -> None:
         draft.type = type_of(word.text) or ""
         if not draft.type:
-            word.report(self.report, "HF0116", f"`{word.text}` is not a type",
-                        help="one of string, integer, number, boolean, list, map, any, duration")  # fmt: skip
+            help = "one of string, integer, number, boolean, list, map, any, duration"
+            if draft.kind.name == "transform":
+                help = f"write `transform variable {word.text} | …` to change it, `transform value …` for a value"
+            word.report(self.report, "HF0116", f"`{word.text}` is not a type", help=help)
 
 
 _COMING = frozenset(style_free(word) for word in COMING_TYPES)

@@ -101,7 +101,7 @@ STEP_TYPES: dict[str, StepType] = {
             "transform",
             "Passes a value through filters. `transform variable x | trim` changes a variable, "
             "`transform y = ${x} | trim` sets one, `transform value ${x} | trim` makes it the output.",
-            '[${variable.type}] ["variable " ${variable.name}] ["value " ${value}] [${place} "=" ${source}] '
+            '[${variable.type}] ["variable " ${variable.name}] ["value " ${value...}] [${place} "=" ${source...}] '
             '["|" ${transform...}]',
             (
                 Key("variable", _PLACE, "what is set"),
