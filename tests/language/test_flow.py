@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core import events as e
 from holdfast.core import requests as r
+from holdfast.core.errors import InvalidDefinition
 from holdfast.core.model import BlockOffer, Effect, Status
 
 from .world import Boom, World, play, steps
@@ -447,11 +448,9 @@ def test_a_registered_type_is_a_step_with_its_own_short_form() -> None:
 
 def test_a_type_sees_only_its_parameters_and_checks_them() -> None:
     text = f"{APT}---\nname: main\nsteps:\n- {{type: apt-get, input: {{pakage: x}}}}\n"
-    world = World()
-    world.start(text)
-    assert world.run().failure().code == "HF0150"
-    from holdfast.core.errors import InvalidDefinition
-
+    with pytest.raises(InvalidDefinition) as caught:
+        World().start(text)
+    assert {problem.code for problem in caught.value.problems} == {"HF0150", "HF0151"}
     hidden = "id: t\nsteps: ['log ${secret}']\n---\nname: main\nsteps:\n- let secret = 1\n- t\n"
     with pytest.raises(InvalidDefinition, match="secret"):
         World().start(hidden)
@@ -566,3 +565,43 @@ def test_the_filter_wait_waits_for_a_sensor() -> None:
 def test_globs_look_at_numbers_as_regular_expressions_do() -> None:
     text = "- let x = 42\n- {step: return yes, condition: {target: '${x}', glob: '4*'}}\n- return no"
     assert steps(text).output() == "yes"
+
+
+GREET = """
+name: greet
+parameters: {who: string, word: {type: string, default: hello}, n: {type: integer, default: 0}}
+steps: ['return ${word} ${who} ${n}']
+---
+name: main
+steps:
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "output"),
+    [
+        ("- invoke greet with who=al n=3", "hello al 3"),
+        ("- 'invoke greet with who=al, word=\"two words\", n: 3'", "two words al 3"),
+        ("- invoke greet with who: al", "hello al 0"),
+        ("- invoke greet with who=a,b n=4", "hello a,b 4"),
+        ('- invoke greet with who="a, b" , n=4', "hello a, b 4"),
+    ],
+)
+def test_arguments_of_what_is_invoked(step: str, output: str) -> None:
+    world = World()
+    world.start(GREET + step, name="main")
+    assert world.run().output() == output
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "message"),
+    [
+        ("- invoke greet with who=a whoo=b", "HF0150", "`greet` has no parameter `whoo`"),
+        ("- {type: greet, input: {word: b}}", "HF0151", "`greet` needs its parameter `who`"),
+        ("- {type: greet, input: {who: b}, target: 1..3}", "HF0102", "unknown key `target` in a `greet` step"),
+    ],
+)
+def test_arguments_are_checked_with_the_file(step: str, code: str, message: str) -> None:
+    with pytest.raises(InvalidDefinition) as caught:
+        World().start(GREET + step, name="main")
+    assert [(each.code, each.message) for each in caught.value.problems] == [(code, message)]

@@ -265,6 +265,7 @@ class Compiler(InputCompiler, StepCompiler):
         dashed = frozenset(name for name in names if "-" in name)
         self.shared = Shared(report, known, dashed, frozenset(unit.reader.ids))
         self.unit_uses = {name: used.index for name, used in unit.used.items()}
+        self.unit_parameters = {name: (used.parameters, used.defaults) for name, used in unit.used.items()}
         self.all_idempotent = self._says_all(keys.get("idempotent"))
         begin = Names(self.shared, unit.lane, unit.first, previous=Previous())
         owner = Owner()

@@ -337,6 +337,7 @@ class StepCompiler(CommonCompiler):
 
     def _use(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
         step.uses = self.unit_uses.get(draft.uses, -1)
+        self._arguments(draft, step)
         for key, value in draft.flags.items():
             step.inputs = (*step.inputs, (key, constant(value)))
         for key in ("entity",):
@@ -345,6 +346,23 @@ class StepCompiler(CommonCompiler):
         return Previous(is_open=True, step=f"step `{step.label}`")
 
     _invoke = _use
+
+    def _arguments(self, draft: Draft, step: Step) -> None:
+        """Names of parameters, which are known now; their values are not."""
+        parameters, defaults = self.unit_parameters.get(draft.uses, (None, {}))
+        if parameters is None:
+            return
+        given = {*(name for name, _ in step.inputs), *draft.flags}
+        node = draft.common.get("input", draft.node)
+        known = {parameter.name: parameter for parameter in parameters}
+        for name in sorted(given - known.keys()):
+            is_key = isinstance(node.value, dict) and name in node.value
+            self.report.add(node, "HF0150", f"`{draft.uses}` has no parameter `{name}`", key=name if is_key else None,
+                            help=did_you_mean(name, known))  # fmt: skip
+        for name, parameter in known.items():
+            if parameter.required and parameter.default is None and name not in given and name not in defaults:
+                self.report.add(draft.node, "HF0151", f"`{draft.uses}` needs its parameter `{name}`",
+                                help=f"give it under `input`: `input: {{{name}: …}}`")  # fmt: skip
 
     # --- retry ---------------------------------------------------------------------------------------
     def _retry(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:

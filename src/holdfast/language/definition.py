@@ -366,7 +366,9 @@ class Reader(ShortForms):
                 help = did_you_mean(key, candidates)
             if not help and draft.block:
                 help = f"parameters of a block go under `input`: `input: {{{key}: …}}`"
-            what = f"step `{draft.common['id'].value}`" if "id" in draft.common else f"a `{kind.name}` step"
+            what = (
+                f"step `{draft.common['id'].value}`" if "id" in draft.common else f"a `{draft.uses or kind.name}` step"
+            )
             report.add(node, "HF0102", f"unknown key `{key}` in {what}", key=key, label="not a step key",
                        help=help)  # fmt: skip
         self._places(draft)

@@ -131,7 +131,7 @@ class _Matcher:
 
     def _match(self, state: _State, at: int) -> dict[str, Capture | bool] | None:
         text = self.text
-        start = _skip(text, at)
+        start = skip(text, at)
         if state.kind == "end":
             return {} if start == len(text) else None
         assert state.then is not None
@@ -156,7 +156,7 @@ class _Matcher:
     def _literal(self, literal: str, at: int) -> int | None:
         """Spaces in a literal are required, others are free."""
         body = literal.strip()
-        start = _skip(self.text, at)
+        start = skip(self.text, at)
         if not self.text.startswith(body, start):
             return None
         end = start + len(body)
@@ -184,7 +184,7 @@ class _Matcher:
             ends.append(end)
             if state.kind == "word":
                 break
-            at = _skip(text, end)
+            at = skip(text, end)
         return ends
 
 
@@ -205,7 +205,7 @@ def _glued(state: _State | None) -> list[str]:
     return out
 
 
-def _skip(text: str, at: int) -> int:
+def skip(text: str, at: int) -> int:
     while at < len(text) and text[at].isspace():
         at += 1
     return at
@@ -221,6 +221,12 @@ def _find_outside(text: str, literal: str, at: int, end: int) -> int:
         else:
             at += 1
     return -1
+
+
+def quoted_end(text: str, at: int) -> int:
+    """Behind the quoted phrase that begins here; 0 if there is none."""
+    quoted = _QUOTED.match(text, at)
+    return quoted.end() if quoted else 0
 
 
 def word_end(text: str, at: int) -> int:
