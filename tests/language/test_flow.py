@@ -605,3 +605,13 @@ def test_arguments_are_checked_with_the_file(step: str, code: str, message: str)
     with pytest.raises(InvalidDefinition) as caught:
         World().start(GREET + step, name="main")
     assert [(each.code, each.message) for each in caught.value.problems] == [(code, message)]
+
+
+def test_a_node_reads_what_it_needs() -> None:
+    text = """
+- graph:
+  - {id: a-b, step: return 5}
+  - {id: c, needs: a-b, steps: [sleep 1s, 'return ${a-b + 1}']}
+  - {id: d, needs: [a-b, c], step: 'return ${a-b + c}'}
+"""
+    assert steps(text).output() == {"a-b": 5, "c": 6, "d": 11}

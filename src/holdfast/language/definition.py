@@ -503,6 +503,7 @@ class Reader(ShortForms):
             for need in listed:
                 if isinstance(need.value, str):
                     made.needs.append(Excerpt(need.value, need))
+                    lane.variables.add(need.value)  # its output
                 else:
                     report.add(need, "HF0108", f"`needs` names nodes, not {need.kind}")
         return made

@@ -426,7 +426,8 @@ class Names:
         index = self.lane.find_step(id)
         if index is None:
             at.report(report, "HF0123", f"step `{id}` cannot be seen from here", node.start, node.end,
-                      help="it is inside a branch; use the output of the `parallel` step")  # fmt: skip
+                      help=f"it is inside a branch; use the output of the `parallel` step, or, in a graph, `needs` "
+                      f"and `${{{id}}}`")  # fmt: skip
         elif index >= self.index:
             at.report(report, "HF0135", f"step `{id}` has not run yet here", node.start, node.end,
                       warning=True)  # fmt: skip

@@ -379,7 +379,8 @@ STEP_TYPES: dict[str, StepType] = {
         ),
         StepType(
             "graph",
-            "Runs nodes as soon as those they need have ended. A node is a step with `needs`, or `{needs, steps}`.",
+            "Runs nodes as soon as those they need have ended. A node is a step with `needs`, or `{needs, steps}`. "
+            "The outputs of those it needs are variables of their names.",
             None,
             (Key("graph", "map of id → node, or list of nodes with ids", "the nodes", required=True),),
             main="graph",
