@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core import events as e
 from holdfast.core import requests as r
-from holdfast.core.errors import CannotResume
+from holdfast.core.errors import CannotResume, InvalidDefinition
 from holdfast.core.model import BlockOffer, Effect, Failure, Status, Wait
 from holdfast.language import interpret
 
@@ -453,11 +453,9 @@ def test_a_registered_type_is_a_step_with_its_own_short_form() -> None:
 
 def test_a_type_sees_only_its_parameters_and_checks_them() -> None:
     text = f"{APT}---\nname: main\nsteps:\n- {{type: apt-get, input: {{pakage: x}}}}\n"
-    world = World()
-    world.start(text)
-    assert world.run().failure().code == "HF0150"
-    from holdfast.core.errors import InvalidDefinition
-
+    with pytest.raises(InvalidDefinition) as caught:
+        World().start(text)
+    assert {problem.code for problem in caught.value.problems} == {"HF0150", "HF0151"}
     hidden = "id: t\nsteps: ['log ${secret}']\n---\nname: main\nsteps:\n- let secret = 1\n- t\n"
     with pytest.raises(InvalidDefinition, match="secret"):
         World().start(hidden)
@@ -681,3 +679,111 @@ def test_a_timeout_between_the_end_of_a_body_and_what_follows(monkeypatch: pytes
     world.now += 60_000_000
     world.ask("e1", r.FireTimer(timer))
     assert world.run().output() == "timeout"
+
+
+# --- what `if`, `goto` and `retry` are written with ---------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        ("- let x = 2\n- if ${x == 2} then return a\n- return no", "a"),
+        ("- let x = 2\n- if: ${x == 3}\n  steps: [return a]\n  else: [return b]", "b"),
+        ("- let x = 2\n- if ${x} < 3 then return a\n- return no", "a"),
+        ("- let x = 2\n- if ${x} == 2 && ${x} > 3 then return a\n- return no", "no"),
+        ("- let x = 2\n- {type: if, condition: {target: '${x}', less-than: 3}, steps: [return a]}\n- return no", "a"),
+        ("- {type: goto, next: z}\n- return no\n- {id: z, step: return z}", "z"),
+        ("- let c = true\n- let x = ${c} ? 1 : 2\n- return ${x}", 1),
+    ],
+)
+def test_tests_and_places_in_every_form(text: str, output: Any) -> None:
+    assert steps(text).output() == output
+
+
+def test_where_a_long_retry_goes_is_its_next() -> None:
+    text = "- {id: a, step: log go}\n- step: x.y\n  on-error: {type: retry, replay: force, next: a, limit: 2}"
+    world = steps(text, None, {"x.y": flaky(9)})
+    assert world.logs["e1"] == ["go"] * 3
+    assert world.failure().kind == "retries-exceeded"
+
+
+def test_an_error_thrown_again_is_not_its_own_cause() -> None:
+    failure = steps("- {step: fail message x, on-error: fail rethrow}").failure()
+    assert (failure.message, failure.cause) == ("x", None)
+
+
+def test_values_for_inputs_that_are_not_given() -> None:
+    world = play("inputs: {a: integer, b: string}\ninput: {a: 3}\nsteps: ['return ${a} ${input.b}']", {"b": "x"})
+    assert world.output() == "3 x"
+
+
+# --- filters that do something to the workflow -------------------------------------------------------
+def test_filters_set_variables_return_and_merge_words() -> None:
+    assert steps("- transform value hello | to_upper_case | set z\n- let output = 1\n- return ${z}").output() == "HELLO"
+    assert steps("- transform value 5 | return\n- return 6").output() == 5
+    text = "- let a = {x: 1}\n- let b = {y: 2}\n- transform c = ${a} ${b} | merge map\n- return ${c}"
+    assert steps(text).output() == {"x": 1, "y": 2}
+    assert steps("- transform value [1, 2, 3] | sum\n- return ${output}").output() == 6
+
+
+def test_the_filter_wait_waits_for_a_sensor() -> None:
+    world = World()
+    world.start("steps:\n- transform x = ${entity.sensor.ip} | wait | to_upper_case\n- return ${x}")
+    world.run()
+    assert world.states["e1"].status is Status.RUNNING
+    world.start("steps: [set-sensor ip = abc]", id="e2")
+    world.run()
+    assert world.output("e1") == "ABC"
+
+
+def test_globs_look_at_numbers_as_regular_expressions_do() -> None:
+    text = "- let x = 42\n- {step: return yes, condition: {target: '${x}', glob: '4*'}}\n- return no"
+    assert steps(text).output() == "yes"
+
+
+GREET = """
+name: greet
+parameters: {who: string, word: {type: string, default: hello}, n: {type: integer, default: 0}}
+steps: ['return ${word} ${who} ${n}']
+---
+name: main
+steps:
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "output"),
+    [
+        ("- invoke greet with who=al n=3", "hello al 3"),
+        ("- 'invoke greet with who=al, word=\"two words\", n: 3'", "two words al 3"),
+        ("- invoke greet with who: al", "hello al 0"),
+        ("- invoke greet with who=a,b n=4", "hello a,b 4"),
+        ('- invoke greet with who="a, b" , n=4', "hello a, b 4"),
+    ],
+)
+def test_arguments_of_what_is_invoked(step: str, output: str) -> None:
+    world = World()
+    world.start(GREET + step, name="main")
+    assert world.run().output() == output
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "message"),
+    [
+        ("- invoke greet with who=a whoo=b", "HF0150", "`greet` has no parameter `whoo`"),
+        ("- {type: greet, input: {word: b}}", "HF0151", "`greet` needs its parameter `who`"),
+        ("- {type: greet, input: {who: b}, target: 1..3}", "HF0102", "unknown key `target` in a `greet` step"),
+    ],
+)
+def test_arguments_are_checked_with_the_file(step: str, code: str, message: str) -> None:
+    with pytest.raises(InvalidDefinition) as caught:
+        World().start(GREET + step, name="main")
+    assert [(each.code, each.message) for each in caught.value.problems] == [(code, message)]
+
+
+def test_a_node_reads_what_it_needs() -> None:
+    text = """
+- graph:
+  - {id: a-b, step: return 5}
+  - {id: c, needs: a-b, steps: [sleep 1s, 'return ${a-b + 1}']}
+  - {id: d, needs: [a-b, c], step: 'return ${a-b + c}'}
+"""
+    assert steps(text).output() == {"a-b": 5, "c": 6, "d": 11}

@@ -42,7 +42,7 @@ steps:
     - sleep 1s
     - return ${x}
 - wait-signal go
-- 'return {x: x, one: steps.one.output.stdout, signal: output.v}'
+- 'return {x: ${x}, one: ${steps.one.output.stdout}, signal: ${output.v}}'
 """
     player = Player(text, {"host": "h1"}, {"shell": echo}).run()
     assert player.state.lanes[1].wait is Wait.SIGNAL

@@ -100,14 +100,14 @@ class Compiler(InputCompiler, StepCompiler):
         self.report = report
         parameters = self._parameters(keys.get("inputs"))
         defaults = literal_map(report, keys.get("input"), "input")
-        for key, item in keys["input"].value.items() if defaults else ():
+        for name, item in keys["input"].value.items() if defaults else ():
             if "${" in str(item.plain()):
-                report.add(item, "HF0126", f"the input `{key}` cannot be an expression")
+                report.add(item, "HF0126", f"the input `{name}` cannot be an expression")
         if parameters is not None:
             declared = {parameter.name for parameter in parameters}
-            for key in defaults:
-                if key not in declared:
-                    report.add(keys["input"], "HF0150", f"the workflow declares no input `{key}`", key=key)
+            for name in defaults:
+                if name not in declared:
+                    report.add(keys["input"], "HF0150", f"the workflow declares no input `{name}`", key=name)
         reader = Reader(report, self.drafts, Forms(library))
         lane = LaneNames()
         body = Body([], lane)
@@ -268,6 +268,7 @@ class Compiler(InputCompiler, StepCompiler):
         dashed = frozenset(name for name in names if "-" in name)
         self.shared = Shared(report, known, dashed, frozenset(unit.reader.ids))
         self.unit_uses = {name: used.index for name, used in unit.used.items()}
+        self.unit_parameters = {name: (used.parameters, used.defaults) for name, used in unit.used.items()}
         self.all_idempotent = self._says_all(keys.get("idempotent"))
         begin = Names(self.shared, unit.lane, unit.first, previous=Previous())
         owner = Owner()

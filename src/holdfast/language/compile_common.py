@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.lanes import FINALLY, HANDLER
 from holdfast.core.model import Retry
 
-from .compiled import Again, Owner, Repeat, Step
+from .compiled import Again, Owner, Parameter, Repeat, Step
 from .conditions import compile_condition
 from .definition import NESTING, RETRIED, take_keys
 from .evaluate import Scope
@@ -46,6 +46,8 @@ class CommonCompiler:
         self.subjects: dict[int, Callable[[Scope], Any]] = {}
         #: name of a type → index of the step that stands for it
         self.unit_uses: dict[str, int] = {}
+        #: what the types take, and what they have from the beginning
+        self.unit_parameters: dict[str, tuple[tuple[Parameter, ...] | None, dict[str, Any]]] = {}
 
     # --- bodies ------------------------------------------------------------------------------------
     def body(self, scope: int, number: int, body: Body, previous: Previous) -> Previous:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
-
-from holdfast.core.errors import InvalidDefinition
 
 from .compile_common import OPEN, CommonCompiler, known
 from .compiled import Again, Owner, Step
 from .conditions import compile_condition, compile_test
 from .evaluate import Scope, settle
 from .limits import Limit, parse_backoff, parse_concurrency, parse_limit
-from .load import load
 from .names import Excerpt, Names, Previous, Value, constant
 from .nodes import Node
 from .parts import check_retention, excerpt_of, micros, plain_of, readable, text_of, yes_of
@@ -22,7 +18,8 @@ from .predicates import equal
 from .problems import did_you_mean
 from .short import Draft
 from .steps import BLOCK_FORMS, LEVELS
-from .transforms import parse_transforms
+from .templates import words
+from .transforms import list_of_words, parse_transforms
 from .values import Mismatch, coerce
 
 
@@ -76,7 +73,7 @@ class StepCompiler(CommonCompiler):
         step.place, step.type = draft.place, draft.type
         if "value" in draft.args:
             given = draft.args["value"]
-            step.args["value"] = self._word(given, names) if isinstance(given, Excerpt) else names.shape(given)
+            step.args["value"] = self._piped(draft, given, names) if isinstance(given, Excerpt) else names.shape(given)
         elif draft.place is None:
             if not self.report.errors:
                 self.report.add(draft.node, "HF0109", "`transform` needs a value or a variable",
@@ -87,6 +84,16 @@ class StepCompiler(CommonCompiler):
         if step.place is not None:
             return previous
         return Previous(is_open=True, step=f"step `{step.label}`")
+
+    def _piped(self, draft: Draft, given: Excerpt, names: Names) -> Value:
+        """What the filters begin with. Before `merge`, words that stand together are as many values."""
+        if given.text[:1] in ("[", "{"):
+            return names.literal(given)
+        filters = draft.args.get("transform")
+        first = str(plain_of(filters)).split() if filters is not None else []
+        if first[:1] == ["merge"] and len(words(given.text, self.shared.dashed)) > 1:
+            return list_of_words(given, names)
+        return self._word(given, names)
 
     def _load(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
         """A block reads it; its result goes into the variable."""
@@ -149,7 +156,7 @@ class StepCompiler(CommonCompiler):
         if not isinstance(given, Excerpt):
             step.args["value"] = self._arg(draft, "value", names)
         elif given.text[:1] in ("[", "{"):
-            step.args["value"] = names.test(given, lenient=False)
+            step.args["value"] = names.literal(given)
         else:
             step.args["value"] = self._word(given, names)
         return known(step.args["value"], step.label)
@@ -288,10 +295,7 @@ class StepCompiler(CommonCompiler):
         report, args = self.report, draft.args
         target = args["target"]
         if isinstance(target, Excerpt) and target.text[:1] == "[":
-            if "${" in target.text:
-                step.args["target"] = names.test(target, lenient=False)
-            else:
-                step.args["target"] = constant(self._flow_list(target))
+            step.args["target"] = names.literal(target)
         else:
             step.args["target"] = self._arg(draft, "target", names)
         value = step.args["target"]
@@ -317,15 +321,6 @@ class StepCompiler(CommonCompiler):
                     report, "HF0115", "`reducing` passes values from run to run, so there can be only one at a time"
                 )
 
-    def _flow_list(self, at: Excerpt) -> Any:
-        """`[a, b]` as YAML would read it."""
-        try:
-            return load(at.text).root.plain()
-        except InvalidDefinition as invalid:
-            first = invalid.problems[0].message if invalid.problems else invalid.message
-            at.report(self.report, "HF0108", f"the list cannot be read: {first}")
-            return []
-
     def _concurrency(self, given: Node | Excerpt, names: Names) -> Callable[[Scope, int], int]:
         at = excerpt_of(given)
         if "${" in at.text:
@@ -344,6 +339,7 @@ class StepCompiler(CommonCompiler):
 
     def _use(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
         step.uses = self.unit_uses.get(draft.uses, -1)
+        self._arguments(draft, step)
         for key, value in draft.flags.items():
             step.inputs = (*step.inputs, (key, constant(value)))
         for key in ("entity",):
@@ -352,6 +348,23 @@ class StepCompiler(CommonCompiler):
         return Previous(is_open=True, step=f"step `{step.label}`")
 
     _invoke = _use
+
+    def _arguments(self, draft: Draft, step: Step) -> None:
+        """Names of parameters, which are known now; their values are not."""
+        parameters, defaults = self.unit_parameters.get(draft.uses, (None, {}))
+        if parameters is None:
+            return
+        given = {*(name for name, _ in step.inputs), *draft.flags}
+        node = draft.common.get("input", draft.node)
+        known = {parameter.name: parameter for parameter in parameters}
+        for name in sorted(given - known.keys()):
+            is_key = isinstance(node.value, dict) and name in node.value
+            self.report.add(node, "HF0150", f"`{draft.uses}` has no parameter `{name}`", key=name if is_key else None,
+                            help=did_you_mean(name, known))  # fmt: skip
+        for name, parameter in known.items():
+            if parameter.required and parameter.default is None and name not in given and name not in defaults:
+                self.report.add(draft.node, "HF0151", f"`{draft.uses}` needs its parameter `{name}`",
+                                help=f"give it under `input`: `input: {{{name}: …}}`")  # fmt: skip
 
     # --- retry ---------------------------------------------------------------------------------------
     def _retry(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:

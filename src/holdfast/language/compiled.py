@@ -13,6 +13,7 @@ from .limits import Backoff, Limit
 from .names import Value
 from .nodes import Node
 from .places import Place
+from .transforms import Filter
 
 
 @dataclass(slots=True)
@@ -122,7 +123,7 @@ class Step:
     each: Callable[[Scope], bool] | None = None
     reducing: tuple[tuple[str, Value], ...] | None = None
     again: Again | None = None
-    filters: tuple[Callable[[Scope, Any], Any], ...] = ()
+    filters: tuple[Filter, ...] = ()
     require: Callable[[Scope, Any], bool] | None = None
     retention: Value | None = None
     #: handler and `finally`, bodies of their own

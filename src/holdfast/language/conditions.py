@@ -315,9 +315,13 @@ def _glob(node: Node, names: Names) -> Test:
 
     def matches(scope: Scope, subject: Any) -> bool:
         wanted = pattern(scope)
-        return isinstance(wanted, str) and any(glob(wanted, text) for text in texts(subject))
+        return isinstance(wanted, str) and any(glob(wanted, text) for text in _texts(subject))
 
     return matches
+
+
+def _texts(subject: Any) -> tuple[str, ...]:
+    return (str(subject),) if type(subject) in (int, float) else texts(subject)
 
 
 def _regex(node: Node, names: Names) -> Test:
@@ -345,8 +349,8 @@ def _regex(node: Node, names: Names) -> Test:
                 regex = compile_regex(wanted, dotall=True)
             except Unreadable as error:
                 raise ExpressionError(f"the regular expression cannot be read: {error}") from None
-        found = [str(subject)] if type(subject) in (int, float) else texts(subject)
-        return any(regex.matches(text, lambda steps: spend(scope, 1 + steps // STEPS_PER_FUEL, None)) for text in found)
+        fuel = lambda steps: spend(scope, 1 + steps // STEPS_PER_FUEL, None)  # noqa: E731
+        return any(regex.matches(text, fuel) for text in _texts(subject))
 
     return matches
 

@@ -342,6 +342,14 @@ class Reader(ShortForms):
         """Keys that belong to the step's type."""
         report, kind = self.report, draft.kind
         own = key_index(kind.keys)
+        if kind.name in ("goto", "retry") and (to := draft.common.pop("next", None)) is not None:
+            # What is a common key elsewhere is what these steps are about.
+            if "next" in draft.args:
+                report.add(to, "HF0115", "where to go was already given in the short form")
+            else:
+                draft.args["next"] = to
+        if kind.name == "if" and "target" not in draft.args and "condition" in draft.common:
+            draft.args["target"] = draft.common.pop("condition")
         for key in other:
             known = own.get(style_free(key))
             if known is not None:
@@ -358,7 +366,9 @@ class Reader(ShortForms):
                 help = did_you_mean(key, candidates)
             if not help and draft.block:
                 help = f"parameters of a block go under `input`: `input: {{{key}: …}}`"
-            what = f"step `{draft.common['id'].value}`" if "id" in draft.common else f"a `{kind.name}` step"
+            what = (
+                f"step `{draft.common['id'].value}`" if "id" in draft.common else f"a `{draft.uses or kind.name}` step"
+            )
             report.add(node, "HF0102", f"unknown key `{key}` in {what}", key=key, label="not a step key",
                        help=help)  # fmt: skip
         self._places(draft)
@@ -371,6 +381,11 @@ class Reader(ShortForms):
                     self._variable(draft, key)
 
     def _common_keys(self, draft: Draft) -> None:
+        if draft.kind.name == "transform" and "transform" in draft.args:
+            source = draft.args["transform"]
+            filters = source.text if isinstance(source, Excerpt) else source.plain()
+            for text in filters if isinstance(filters, list) else [filters]:
+                draft.lane.variables |= set(_SETS.findall(text)) if isinstance(text, str) else set()
         id = draft.common.get("id")
         label = draft.args.pop("label", None) if draft.kind.name == "label" else None
         if label is not None:
@@ -488,6 +503,7 @@ class Reader(ShortForms):
             for need in listed:
                 if isinstance(need.value, str):
                     made.needs.append(Excerpt(need.value, need))
+                    lane.variables.add(need.value)  # its output
                 else:
                     report.add(need, "HF0108", f"`needs` names nodes, not {need.kind}")
         return made
@@ -526,8 +542,10 @@ def _is_branch(value: dict[str, Node]) -> bool:
 _SAYS_STEP = frozenset(("step", "s", "shorthand", "type", *TYPE_INDEX))
 #: kinds whose body is a lane of its own
 NESTING = frozenset(("workflow", "foreach"))
-#: kinds on which `retry` means to do the whole step again
+#: kinds on which `retry` goes on at what failed inside
 RETRIED = frozenset(("workflow", "foreach", "subworkflow", "parallel", "graph", "use", "invoke", "if", "switch"))
+#: the filter `set`, and the variable it sets
+_SETS = re.compile(r"(?:^|\|)\s*set\s+([^\W\d]\w*)")
 _IS_SIMPLE = re.compile(r"\$\{\w+(\.\.\.)?\}\Z")
 #: kinds whose main part may be a map
 _TAKES_MAP = frozenset(("log", "return", "if", "switch", "graph", "approve", "fail"))

@@ -11,13 +11,13 @@ from holdfast.core.model import Failure, Wait
 from holdfast.core.program import KeepFor, ScheduleJob, Tell
 from holdfast.core.retention import BadRetention, parse_retention, settled
 
-from . import failing, flow
+from . import failing, flow, sharing
 from .compiled import Step
 from .evaluate import ABSENT, settle
 from .names import Value
 from .operations import ExpressionError, truthy
+from .places import Place, remove
 from .places import assign as assigned
-from .places import remove
 from .walk import Walk
 
 if TYPE_CHECKING:
@@ -43,10 +43,8 @@ def lenient(walk: Walk, value: Value) -> Any:
 
 
 # --- variables ---------------------------------------------------------------------------------------
-def assign(run: Run, walk: Walk, step: Step, value: Any) -> None:
+def assign(run: Run, walk: Walk, place: Place, value: Any) -> None:
     """To a variable or to a place inside of one; `output` is the step's output."""
-    place = step.place
-    assert place is not None
     if not place.path:
         if place.name == "output":
             walk.set_output(value)
@@ -62,7 +60,7 @@ def assign(run: Run, walk: Walk, step: Step, value: Any) -> None:
 def store(run: Run, walk: Walk, step: Step, value: Any) -> bool:
     """A value that goes into a variable if the step names one, else into the output."""
     if step.place is not None:
-        assign(run, walk, step, value)
+        assign(run, walk, step.place, value)
     else:
         walk.set_output(value)
     return done(run, walk, step)
@@ -73,7 +71,8 @@ def let(run: Run, walk: Walk, step: Step) -> bool:
     value = step.args["value"].get(walk)
     if step.type:
         value = walk.coerced(step.type, value)
-    assign(run, walk, step, run.keep(value))
+    assert step.place is not None
+    assign(run, walk, step.place, run.keep(value))
     return done(run, walk, step)
 
 
@@ -94,7 +93,12 @@ def clear_variable(run: Run, walk: Walk, step: Step) -> bool:
 def transform(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
     if "value" in step.args:
-        value = step.args["value"].get(walk)
+        if any(each.is_wait for each in step.filters):
+            value = sharing.awaited(run, walk, step.args["value"])
+            if value is ABSENT:
+                return False
+        else:
+            value = step.args["value"].get(walk)
     else:
         assert step.place is not None
         value = walk.variable(step.place.name)
@@ -105,8 +109,12 @@ def transform(run: Run, walk: Walk, step: Step) -> bool:
         value = walk.coerced(step.type, value)
     for apply in step.filters:
         value = apply(walk, value)
+        if apply.place is not None:
+            assign(run, walk, apply.place, run.keep(value))
     if step.type and step.place is not None:
         value = walk.coerced(step.type, value)
+    if step.filters and step.filters[-1].is_return:
+        return give_back(run, walk, step, run.keep(value))
     return store(run, walk, step, run.keep(value))
 
 
@@ -147,7 +155,10 @@ def fail(run: Run, walk: Walk, step: Step) -> bool:
 
 def return_(run: Run, walk: Walk, step: Step) -> bool:
     walk.bind(step)
-    value = run.keep(step.args["value"].get(walk))
+    return give_back(run, walk, step, run.keep(step.args["value"].get(walk)))
+
+
+def give_back(run: Run, walk: Walk, step: Step, value: Any) -> bool:
     if step.output is not None:
         walk.output = value
         value = run.keep(step.output.get(walk))

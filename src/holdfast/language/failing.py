@@ -70,7 +70,7 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, un
     that step the error comes: its own work, its handler or its `finally`. Nobody in a frame from `until` on may
     handle it: there it only cleans up."""
     handled = walk.failure()
-    if handled is not None and came == 0 and failure.cause is None and failure is not handled:
+    if handled is not None and came == 0 and failure.cause is None and not _is_thrown_again(failure, handled):
         failure = msgspec.structs.replace(failure, cause=_shortened(handled))
     while True:
         if came == FINALLY and (left := _left(walk, at)) is not None:
@@ -111,6 +111,11 @@ def propagate(run: Run, walk: Walk, failure: Failure, at: int, came: int = 0, un
 def _left(walk: Walk, at: int) -> Frame | None:
     """The `finally` of the step in frame `at`, or of the lane, that an error comes out of."""
     return next((frame for frame in reversed(walk.frames) if frame.body == FINALLY and frame.base == at + 1), None)
+
+
+def _is_thrown_again(failure: Failure, handled: Failure) -> bool:
+    """It is not its own cause; that it is meant is all that is new about it."""
+    return msgspec.structs.replace(handled, is_repeatable=failure.is_repeatable) == failure
 
 
 def outward(run: Run, walk: Walk, failure: Failure, until: int = NEVER) -> bool:

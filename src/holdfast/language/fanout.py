@@ -61,10 +61,11 @@ def branches(run: Run, walk: Walk, step: Step) -> bool:
 
 
 def _open_ready(run: Run, walk: Walk, step: Step, ended: int) -> None:
-    """Nodes of a graph that only waited for this one."""
+    """Nodes of a graph that only waited for this one. What they need are variables of theirs."""
     assert step.needs is not None
+    keys = step.keys or ()
     opened = [
-        _spawn(run, walk, number, step.index, number, {})
+        _spawn(run, walk, number, step.index, number, {keys[need]: walk.result(need) for need in needs})
         for number, needs in enumerate(step.needs)
         if ended in needs and all(walk.has_result(need) for need in needs)
     ]

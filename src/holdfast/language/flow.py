@@ -115,7 +115,7 @@ def after_delay(run: Run, walk: Walk, step: Step) -> None:
 def job_done(run: Run, walk: Walk, step: Step) -> bool:
     """A block has answered, and something follows its result."""
     if step.place is not None:  # `load`
-        entering.assign(run, walk, step, walk.output)
+        entering.assign(run, walk, step.place, walk.output)
     return done(run, walk, step)
 
 

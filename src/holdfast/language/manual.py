@@ -344,7 +344,7 @@ WHERE: dict[str, str] = {
     "finally": "all; on `workflow` and `foreach` of each nested run",
     "continue-on-error": "all",
     "timeout": "all; where a block runs, of each attempt; on `retry`, of all retries together",
-    "retry": "where a block runs; on steps with steps inside it does the whole step again",
+    "retry": "where a block runs; on steps with steps inside it goes on at what failed there, like `on-error: retry`",
     "repeat": "all",
     "delay": "all",
     "assert": "all",

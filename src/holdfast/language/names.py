@@ -6,6 +6,7 @@ their place, and hands back a `Value` to be evaluated later. It knows nothing of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from .evaluate import Fn, Scope, compile_expression, weigh
 from .expressions import ExpressionSyntax, parse
 from .functions import FUNCTIONS
+from .literals import parse_literal
 from .nodes import Node, Report
 from .operations import ExpressionError
 from .problems import Unreadable, did_you_mean, suggest
@@ -29,11 +31,13 @@ from .tree import (
     Member,
     Name,
     StepRef,
+    Word,
     chain,
     children,
 )
 
 ROOTS = ("input", "vars", "steps", "output", "workflow", "entity", "error")
+_FIRST_NAME = re.compile(r"[^\W\d][\w-]*")
 #: names that can be neither variables nor inputs
 RESERVED_NAMES = frozenset(("input", "vars", "steps", "workflow", "entity", "true", "false", "null", "in"))
 
@@ -202,6 +206,10 @@ class Names:
         """The text of a condition: an expression as such, in which `${…}` may be an operand."""
         return self._value(excerpt, lambda text, dashed: parse(text, dashed, words=True), lenient)
 
+    def literal(self, excerpt: Excerpt) -> Value:
+        """A list or map in the short form."""
+        return self._value(excerpt, parse_literal, False)
+
     def shape(self, node: Node, lenient: bool = False, keep_absent: bool = False) -> Value:
         """Any data of the document, with `${…}` in its texts. A reference to a long value stays one."""
         value = node.value
@@ -257,6 +265,8 @@ class Names:
                 return
             case Name(name=name):
                 self._name(node, name, at, optional)
+            case Word(value=str() as text):
+                self._bare(node, text, at)
             case Call(name=name, args=args):
                 self._call(node, name, args, at)
                 if name == "default" and args:
@@ -272,6 +282,14 @@ class Names:
                 pass
         for child in children(node):
             self.check(child, at, optional)
+
+    def _bare(self, node: Word, text: str, at: Excerpt) -> None:
+        first = _FIRST_NAME.match(text)
+        name = first.group() if first else ""
+        is_known = self.lane.has_variable(name) or name in (self.shared.inputs or ()) or name in self.local
+        if is_known or (name in RESERVED_NAMES and "." in text):
+            at.report(self.shared.report, "HF0134", f"`{text}` is a text here, not a name", node.start, node.end,
+                      warning=True, help=f"write `${{{text}}}` for its value, or quote it")  # fmt: skip
 
     def _rooted(self, node: Member | Index, at: Excerpt, optional: bool) -> bool:
         """Check what begins with a root; false where it is the turn of its parts."""
@@ -408,7 +426,8 @@ class Names:
         index = self.lane.find_step(id)
         if index is None:
             at.report(report, "HF0123", f"step `{id}` cannot be seen from here", node.start, node.end,
-                      help="it is inside a branch; use the output of the `parallel` step")  # fmt: skip
+                      help=f"it is inside a branch; use the output of the `parallel` step, or, in a graph, `needs` "
+                      f"and `${{{id}}}`")  # fmt: skip
         elif index >= self.index:
             at.report(report, "HF0135", f"step `{id}` has not run yet here", node.start, node.end,
                       warning=True)  # fmt: skip

@@ -184,9 +184,10 @@ PROBLEMS: dict[str, Explanation] = {
         "(`NothingDone`). If this block may run twice, say `idempotent: yes` on the step.",
     ),
     "HF0134": Explanation(
-        "quoted words are not interpolated",
-        "In the short form of `let`, what stands in quotes is literal text. Leave the quotes out to have "
-        "`${…}` evaluated.",
+        "text that looks like a value",
+        "In the short form of `let`, what stands in quotes is literal text: leave the quotes out to have `${…}` "
+        "evaluated. In a list or map like `[web1, web2]` a bare word is a text, too, even where a variable has "
+        "that name: write `${web1}` for its value, or quote the word to say that it is text.",
     ),
     "HF0135": Explanation(
         "step has not run yet",

@@ -32,6 +32,7 @@ from holdfast.core.sharing import NAME_LIMIT, heir_of, is_name
 from . import entering, failing
 from .compiled import Owner, Step
 from .evaluate import ABSENT, settle
+from .names import Value
 from .operations import ExpressionError, truthy
 from .places import assign, read, remove
 from .walk import Walk
@@ -300,14 +301,20 @@ def _force(run: Run, walk: Walk, step: Step, entity: str, name: str) -> bool:
 
 # --- waiting for sensors -----------------------------------------------------------------------------
 def wait(run: Run, walk: Walk, step: Step) -> bool:
-    """`wait`: until the value is there. Every sensor it looked at wakes it."""
+    """`wait`: until the value is there."""
     walk.bind(step)
+    value = awaited(run, walk, step.args["value"])
+    return value is not ABSENT and entering.store(run, walk, step, run.keep(value))
+
+
+def awaited(run: Run, walk: Walk, source: Value) -> Any:
+    """The value, or ABSENT: then the lane waits, and every sensor that was looked at wakes it."""
     shared = run.shared
     shared.seen = {}
-    value = entering.lenient(walk, step.args["value"])
+    value = entering.lenient(walk, source)
     if value is not ABSENT and value is not None:
         leave_sensors(run, walk)
-        return entering.store(run, walk, step, run.keep(value))
+        return value
     if not shared.seen:
         raise failing.Raised(Failure("nothing-to-wait-for", "the value is absent, and no sensor can change that"))
     known = run.state.awaits.get(walk.id, ())
@@ -316,11 +323,12 @@ def wait(run: Run, walk: Walk, step: Step) -> bool:
         if sensor not in known:
             run.commands.append(AwaitSensor(walk.id, *sensor))
     walk.wait = Wait.SENSOR
-    return False
+    return ABSENT
 
 
 def moved(run: Run, walk: Walk) -> bool:
-    return wait(run, walk, walk.here())
+    step = walk.here()
+    return run.does[step.kind](run, walk, step)
 
 
 def leave_sensors(run: Run, walk: Walk) -> None:

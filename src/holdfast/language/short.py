@@ -11,13 +11,15 @@ from .names import RESERVED_NAMES, Excerpt, LaneNames
 from .nodes import Node, Report
 from .places import Place, parse_place
 from .problems import Unreadable, did_you_mean, suggest
-from .shorthand import BadTemplate, Capture, match_shorthand, word_end
+from .shorthand import BadTemplate, Capture, match_shorthand, quoted_end, skip, word_end
 from .steps import BLOCK_FORMS, COMING_TYPES, STEP_TYPES, TYPE_INDEX, USE, StepType
 from .values import type_of
 
 NAME = re.compile(r"[^\W\d][\w-]*\Z")
 BLOCK_NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
 _PAIR = re.compile(r"(?P<key>[^\W\d][\w-]*)\s*=\s*")
+#: of `invoke … with a=1, b: 2`
+_ARGUMENT = re.compile(r"(?P<key>[^\W\d][\w-]*)(?:\s*=\s*|:\s+)")
 
 
 @dataclass(slots=True, eq=False)
@@ -245,27 +247,32 @@ class ShortForms:
                 draft.pairs[key] = Excerpt(inner.text, inner.node, inner.offset, is_text=True)
 
     def _pairs(self, draft: Draft, rest: Excerpt) -> None:
-        """`key=value key2="two words"`, separated by spaces."""
+        """`key=value key2="two words"`, separated by spaces; after `with` also by commas, and with colons."""
         at = 0
         text = rest.text
+        is_invoked = draft.kind.name == "invoke"
         while at < len(text):
             if text[at].isspace():
                 at += 1
                 continue
-            match = _PAIR.match(text, at)
+            match = (_ARGUMENT if is_invoked else _PAIR).match(text, at)
             end = word_end(text, match.end() if match else at)
+            after = end
+            if is_invoked and match is not None:
+                end, after = _argument_end(text, match.end())
             if match is None or match.end() >= len(text):
                 word = text[at:end]
                 close = suggest(draft.block, [*STEP_TYPES, *BLOCK_FORMS]) if "." not in draft.block else ""
                 help = f"did you mean `{close}`?" if close else "parameters are written `key=value`"
-                message = f"`{word}` is not a parameter of `{draft.block or draft.uses}`"
+                name = draft.block or draft.uses or draft.kind.name
+                message = f"`{word}` is not a parameter of `{name}`"
                 rest.report(self.report, "HF0111", message, at, end, help=help)
                 return
             key = match["key"]
             if key in draft.pairs:
                 rest.report(self.report, "HF0103", f"the parameter `{key}` occurs twice", at, match.end())
             draft.pairs[key] = rest.part(match.end(), end)
-            at = end
+            at = after
 
     def _define(self, draft: Draft, name: Excerpt) -> None:
         """A variable, or a place inside of one, that the step sets."""
@@ -296,11 +303,28 @@ class ShortForms:
     def _type(self, draft: Draft, word: Excerpt) -> None:
         draft.type = type_of(word.text) or ""
         if not draft.type:
-            word.report(self.report, "HF0116", f"`{word.text}` is not a type",
-                        help="one of string, integer, number, boolean, list, map, any, duration")  # fmt: skip
+            help = "one of string, integer, number, boolean, list, map, any, duration"
+            if draft.kind.name == "transform":
+                help = f"write `transform variable {word.text} | …` to change it, `transform value …` for a value"
+            word.report(self.report, "HF0116", f"`{word.text}` is not a type", help=help)
 
 
 _COMING = frozenset(style_free(word) for word in COMING_TYPES)
+
+
+def _argument_end(text: str, at: int) -> tuple[int, int]:
+    """Where the value of an argument ends, and where the next one begins."""
+    end = quoted_end(text, at) or word_end(text, at)
+    if text[end - 1] == "," and _ARGUMENT.match(text, skip(text, end)):
+        return end - 1, end
+    comma = skip(text, end)
+    return end, comma + 1 if text.startswith(",", comma) else end
+
+
+def _is_inline(item: Node) -> bool:
+    """`[…]` or `{…}` on one line."""
+    text = item.document.text[item.start : item.end]
+    return item.line >= 0 and text[:1] in ("[", "{") and "\n" not in text.rstrip()
 
 
 def rejoin(node: Node) -> Node | None:
@@ -309,15 +333,17 @@ def rejoin(node: Node) -> Node | None:
         return None
     ((key, item),) = node.value.items()
     words = key.split()
-    if len(words) < 2 or isinstance(item.value, (dict, list)):
+    if len(words) < 2 or (isinstance(item.value, (dict, list)) and not _is_inline(item)):
         return None
     if style_free(words[0]) not in TYPE_INDEX and not BLOCK_NAME.match(words[0]):
         return None
     document = node.document
     if item.line >= 0 and key in node.marks:
         line, column = node.marks[key]
-        tail = document.text[item.start : item.end]
-        text = f"{key}: {tail}".rstrip()
+        text = document.text[node.start : item.end]
+        if not text.startswith(key) or "\n" in text:
+            text = f"{key}: {document.text[item.start : item.end]}"
+        text = text.rstrip()
     else:
         line = column = -1
         text = f"{key}: {'' if item.value is None else item.value}".rstrip()

@@ -101,7 +101,7 @@ STEP_TYPES: dict[str, StepType] = {
             "transform",
             "Passes a value through filters. `transform variable x | trim` changes a variable, "
             "`transform y = ${x} | trim` sets one, `transform value ${x} | trim` makes it the output.",
-            '[${variable.type}] ["variable " ${variable.name}] ["value " ${value}] [${place} "=" ${source}] '
+            '[${variable.type}] ["variable " ${variable.name}] ["value " ${value...}] [${place} "=" ${source...}] '
             '["|" ${transform...}]',
             (
                 Key("variable", _PLACE, "what is set"),
@@ -198,9 +198,13 @@ STEP_TYPES: dict[str, StepType] = {
             "if",
             "Runs steps where a condition holds. `then STEP` in one line; `goto end` there ends the workflow, in "
             "`steps` only the block. Variables are shared.",
-            '${target} ["==" ${equals}] [" then " ${then...}]',
+            '${target...} ["==" ${equals}] [" then " ${then...}]',
             (
-                Key("target", "expression", "what is tested; true or false, or a map of tests"),
+                Key(
+                    "target",
+                    "expression",
+                    "what is tested; true or false, or a map of tests. Without it, `condition` is",
+                ),
                 Key("equals", "expression", "what it must be equal to"),
                 Key("steps", "list of steps", "where it holds", aliases=("then",)),
                 Key("else", "list of steps", "where it does not"),
@@ -375,7 +379,8 @@ STEP_TYPES: dict[str, StepType] = {
         ),
         StepType(
             "graph",
-            "Runs nodes as soon as those they need have ended. A node is a step with `needs`, or `{needs, steps}`.",
+            "Runs nodes as soon as those they need have ended. A node is a step with `needs`, or `{needs, steps}`. "
+            "The outputs of those it needs are variables of their names.",
             None,
             (Key("graph", "map of id → node, or list of nodes with ids", "the nodes", required=True),),
             main="graph",

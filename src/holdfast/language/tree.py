@@ -24,6 +24,11 @@ class Literal:
         return isinstance(other, Literal) and type(other.value) is type(self.value) and other.value == self.value
 
 
+@dataclass(slots=True, eq=False)
+class Word(Literal):
+    """A literal without quotes in a list or map, which somebody may have meant as a name."""
+
+
 @dataclass(slots=True)
 class Name:
     name: str

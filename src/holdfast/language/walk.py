@@ -340,6 +340,9 @@ class Walk:
     def has_result(self, branch: int) -> bool:
         return branch in self.results or branch in self._all_results()
 
+    def result(self, branch: int) -> Any:
+        return self.results[branch] if branch in self.results else self._all_results()[branch]
+
     def gathered(self) -> list[Any]:
         """Outputs of the lanes below, in the order of their branches. Afterwards there are none."""
         merged = {**self._all_results(), **self.results}
