@@ -14,9 +14,6 @@ from holdfast.api.server import Server
 from holdfast.client import Client
 from holdfast.core.model import Actor
 from holdfast.embedded import Embedded
-from holdfast.engine.items import future_reply
-from holdfast.language import canonical
-from tests.core.puppets import Puppet
 
 ECHO = {"name": "echo", "steps": [{"block": "test.echo", "input": {"value": "hello"}}]}
 LONG = {"name": "long", "steps": [{"block": "test.sleep", "input": {"seconds": 60}}]}
@@ -71,13 +68,7 @@ class House:
 
     def take_lock(self, entity: str, name: str) -> str:
         """An execution that holds that lock, or waits for it."""
-        definition = canonical({"name": "puppet", "steps": ["wait-signal never"]})
-        future, reply = future_reply()
-        engine = self.holdfast.engine
-        engine.start_execution(definition=definition, program=Puppet(), actor=self.holdfast.actor, reply=reply)
-        id: str = future.result(30).id
-        self.client.signal(id, "take", [2, entity, name])
-        return id
+        return self.start({"name": "locked", "lock": {"name": name, "entity": entity}, "steps": ["wait-signal never"]})
 
     def stop_server(self) -> None:
         """Stop the server, and see that everybody left when told to: nobody was cut off for taking too long."""

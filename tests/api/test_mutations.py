@@ -70,6 +70,7 @@ def furnish(home: House) -> dict[str, list[str]]:
         home.client.wait(id, 20)
     digest = next(e["result"]["$blob"] for e in home.client.events(ids[3]) if e["type"] == "JobSucceeded")
     ids += [home.start(LONG) for _ in range(12)]
+    ids += [home.start({"name": "asks", "steps": [{"id": "gate", "step": "approve go on?"}]}) for _ in range(8)]
     tokens = [home.client.create_token(f"t{n}", "viewer")["id"] for n in range(3)]
     home.client.put_entity("web", type="server")
     for name in ("echo", "second"):

@@ -87,21 +87,18 @@ def test_sensors_and_configuration_are_set_shown_and_cleared(home: House, kind: 
 
 
 def test_an_entity_that_only_a_workflow_knows_is_shown(home: House) -> None:
-    id = home.take_lock("default", "f")
-    home.client.signal(id, "set", [2, "rack", "temperature", 21])
+    home.client.wait(home.start({"name": "sets", "steps": ["set-sensor temperature on rack = 21"]}), 20)
     assert "rack" in [view.id for view in home.client.entities()]
     view = home.client.entity("rack")
     assert (view.created_at, [one.value for one in view.sensors]) == (None, [21])
-    home.client.cancel(id)
 
 
 def test_setting_a_sensor_from_outside_wakes_whoever_waits(home: House) -> None:
-    id = home.take_lock("default", "c")
-    home.client.signal(id, "await", [3, "default", "ready"])
+    id = home.start({"name": "waits", "steps": ["wait ${entity.attributeWhenReady.ready}", "return ${output}"]})
     assert any("waits for sensor ready on default" in text for text in home.client.show(id).waiting)
-    home.client.set_sensor("default", "ready", True)
-    assert home.client.set_sensor("default", "ready", False).version == 2
-    home.client.cancel(id)
+    home.client.set_sensor("default", "ready", False)
+    assert home.client.set_sensor("default", "ready", True).version == 2
+    assert home.client.wait(id, 20).output is True
 
 
 def test_what_cannot_be_is_refused_with_a_code(home: House) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.core.errors import BadUsage, InvalidDefinition
+from holdfast.core.errors import BadUsage
 
 from .connect import reach_options, reading, writing
-from .inputs import lacks_types, library_of, load_sources, typed
+from .inputs import load_sources, typed, with_types
 from .options import id_argument, output_option
 from .recap import emit
 from .refusals import dumps, show_problems
@@ -147,21 +147,12 @@ def publish_command(files: tuple[str, ...], name: str, output: str, server: str,
     """
     if name and len(files) > 1:
         raise BadUsage("--name goes with one file")
-    lacking = None
-    sources = []
-    try:
-        sources = load_sources(files, name)
-    except InvalidDefinition as invalid:
-        if not lacks_types(invalid):
-            raise
-        lacking = invalid
     settings = Settings({"server": server, "token": token, "store": store})
+    sources = with_types(settings, lambda library: load_sources(files, name, library))
+    for source in sources:
+        if source.warnings:
+            show_problems(source.warnings)
     with writing(settings) as verbs:
-        if lacking is not None:
-            sources = load_sources(files, name, library_of(verbs))
-        for source in sources:
-            if source.warnings:
-                show_problems(source.warnings)
         views = verbs.publish_all([source.definition for source in sources])
     if output == "json":
         click.echo(dumps([msgspec.to_builtins(msgspec.structs.replace(view, definition=None)) for view in views]))

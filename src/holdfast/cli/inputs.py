@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast.core.errors import BadUsage, InvalidDefinition, UnknownWorkflow
 from holdfast.core.model import Problem
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from holdfast.client.verbs import Verbs
     from holdfast.language import Definition, Published, YamlProgram
     from holdfast.language.nodes import Document
+
+    from .settings import Settings
+
+T = TypeVar("T")
 
 #: suffixes of files that hold workflows
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -94,13 +98,24 @@ def load_sources(names: Sequence[str], title: str = "", library: Published | Non
     return [_source(each, each.document.file, found) for each in found]
 
 
-def lacks_types(invalid: InvalidDefinition) -> bool:
-    """Whether it may be right where its step types are published."""
-    errors = [problem for problem in invalid.problems if not problem.warning]
-    return any(problem.code == "HF0110" for problem in errors)
+def with_types(settings: Settings, load: Callable[[Published | None], T]) -> T:
+    """What `load` makes of files; where they use step types that are not in them, with those that are published. A
+    store is never made for that."""
+    from .connect import find_server, reading
+
+    try:
+        return load(None)
+    except InvalidDefinition as invalid:
+        lacks_types = any(problem.code == "HF0110" and not problem.warning for problem in invalid.problems)
+        path = settings.store_path
+        has_store = path is None or path.exists() or find_server(settings) is not None
+        if not lacks_types or not has_store:
+            raise
+    with reading(settings) as verbs:
+        return load(_library(verbs))
 
 
-def library_of(verbs: Verbs) -> Published:
+def _library(verbs: Verbs) -> Published:
     """What is published where these verbs reach, for workflows that use it."""
     from holdfast.language import Published
 

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from holdfast.core.errors import BadUsage, DuplicateExecution, InvalidDefinition, Refused, StoreUnavailable, TimedOut
+from holdfast.core.errors import BadUsage, DuplicateExecution, Refused, StoreUnavailable, TimedOut
 from holdfast.core.views import ExecutionView
 
 from . import serverfile
 from .connect import reach_options
 from .feed import LOOK, Follower
-from .inputs import collect, is_file, lacks_types, library_of, load_source, modules_of, published, split_name
+from .inputs import collect, is_file, load_source, modules_of, published, split_name, with_types
 from .options import complete_files, complete_ids, output_option
 from .progress import Progress
 from .recap import emit, exit_status, recap
@@ -95,13 +95,7 @@ def run_command(
     path = Path(name_of_file) if from_file and name_of_file != "-" else None
     flags = {"server": server, "token": token, "store": store, "modules": modules}
     settings = Settings(flags, start=path.parent if path else None)
-    lacking = None
-    try:
-        source = load_source(file, name) if from_file else None
-    except InvalidDefinition as invalid:
-        if not lacks_types(invalid):
-            raise
-        source, lacking = None, invalid
+    source = with_types(settings, lambda library: load_source(file, name, library)) if from_file else None
     if source is not None and source.warnings and not quiet:
         show_problems(source.warnings)
     # Before anything is opened: a wrong --input must not cost a store.
@@ -110,10 +104,6 @@ def run_command(
     log_errors()
     session = open_session(settings, modules_of(settings["modules"], path), slots=0 if detach else None)
     try:
-        if lacking is not None:
-            # Its step types may be published there.
-            source = load_source(file, name, library_of(session.verbs))
-            given = collect(inputs, input_file, source.program)
         if source is not None:
             asked.start = {"definition": source.definition, "input": given, "entity": entity}
             program: YamlProgram | None = source.program

@@ -120,7 +120,7 @@ class RevivingVerbs(SharedVerbs):
     def submit_approval(self, actor: Actor, id: str, step: str, approved: bool, note: str, reply: Reply) -> None:
         """`id` is a whole one of the actor's tenant."""
         checked("note", note)
-        with self.store.reading() as queries:
+        with self.store.reading() as queries, queries.consistent():
             state = rebuild(queries, id)
             waiting = _asked(state)
             program = self._program(queries, state.definition)
