@@ -787,3 +787,13 @@ def test_a_node_reads_what_it_needs() -> None:
   - {id: d, needs: [a-b, c], step: 'return ${a-b + c}'}
 """
     assert steps(text).output() == {"a-b": 5, "c": 6, "d": 11}
+
+
+def test_a_retry_without_limit_does_not_remember_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.lanes.MAX_RETRIES", 20)
+    world = World({"x.y": flaky(50)}, OK)
+    world.start("steps:\n- {step: x.y, on-error: [retry backoff 1s]}\n- sleep 1s\n- return ok")
+    world.run(until=world.now + 50_500_000)
+    (times,) = world.states["e1"].lanes[1].retries.values()
+    assert (len(times), times[0], times[-1]) == (20, 1_000_000_000, 1_049_000_000)
+    assert world.run().output() == "ok"

@@ -9,7 +9,7 @@ import pytest
 from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core import requests as r
-from holdfast.core.model import Actor, Status, Wait
+from holdfast.core.model import Actor, BlobRef, Status, Wait
 from holdfast.language.workflow import Text, choose, load_workflows
 
 from .world import World, play, steps
@@ -288,3 +288,18 @@ def test_a_signal_does_not_reach_another_tenant() -> None:
     assert world.states["e1"].status is Status.RUNNING
     world.ask("e3", r.StartExecution("e3", definition=digest))
     assert world.run().output() == 5
+
+
+def test_a_long_signal_is_kept_by_whoever_gets_it() -> None:
+    """Whole on the way, and a reference of the receiver's own afterwards."""
+    long = "x" * 20_000
+    world = World()
+    world.start("steps:\n- wait-signal go\n- return ${output}")
+    world.start("steps:\n- let x = ${input.long}\n- {type: signal, signal: go, to: e1, value: ['${x}']}",
+                {"long": long}, id="e2")  # fmt: skip
+    world.run()
+    (sent,) = world.events(e.SignalSent, "e2")
+    assert sent.value == [long]
+    (received,) = world.events(e.SignalReceived)
+    assert isinstance(received.value, BlobRef)
+    assert world.output() == [long]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .lanes import BODY, Aside, Fan, Frame, Lane, Mark, Op, floor_of
+from .lanes import BODY, Aside, Fan, Frame, Lane, Mark, Op, floor_of, with_retry
 from .model import Failure, Wait
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _repeat(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
 
 
 def _retry(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    lane.retries[op[1]] = [*lane.retries.get(op[1], ()), op[2]]
+    lane.retries[op[1]] = with_retry(lane.retries.get(op[1], ()), op[2])
 
 
 # --- frames ------------------------------------------------------------------------------------------

@@ -249,7 +249,9 @@ class _Transition:
             return  # for them it does not exist
         if may("signal", state.status) and request.key not in state.signal_keys:
             actor = Actor(f"execution {request.sender}", state.tenant)
-            self._signal(r.SendSignal(request.name, request.value, request.key, actor))
+            # It came whole, for a reference means something only in its own execution.
+            value = self.reads.keep(state.id, request.value)
+            self._signal(r.SendSignal(request.name, value, request.key, actor))
 
     def _cancel(self, request: r.CancelExecution) -> None:
         if self.state.status in (Status.CANCELLING, Status.CANCELLED):

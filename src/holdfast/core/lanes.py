@@ -7,6 +7,7 @@ out what should happen; only `core.changes` makes it so, live and on rebuild ali
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -128,6 +129,14 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
 def floor_of(frames: list[Frame]) -> int:
     """Lanes below a lane that have a lower number are set aside: they belong to what a handler lies on."""
     return next((frame.aside.floor for frame in reversed(frames) if frame.aside is not None), 0)
+
+
+#: Retries remembered under one key. Beyond that the first and the last of them are: a loop must not grow for ever.
+MAX_RETRIES = 10_000
+
+
+def with_retry(times: Sequence[int], at: int) -> list[int]:
+    return [*times, at] if len(times) < MAX_RETRIES else [times[0], *times[2:], at]
 
 
 #: keys of `Lane.timers` that are no depth

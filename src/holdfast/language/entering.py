@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.core.codec import pack
 from holdfast.core.lanes import Op
-from holdfast.core.model import Failure, Wait
+from holdfast.core.model import PAYLOAD_LIMIT, Failure, Wait
 from holdfast.core.program import KeepFor, ScheduleJob, Tell
 from holdfast.core.retention import BadRetention, parse_retention, settled
 
@@ -294,6 +295,10 @@ def signal(run: Run, walk: Walk, step: Step) -> bool:
     name = walk.text(step.args["signal"])
     target = walk.text(step.args["to"]) if "to" in step.args else run.state.id
     value = settle(walk, step.args["value"].get(walk), None) if "value" in step.args else None
+    size = len(pack(value))
+    if size > PAYLOAD_LIMIT:
+        message = f"signal {name}: {size:,} bytes are over the limit of {PAYLOAD_LIMIT:,}"
+        raise failing.Raised(Failure("value-too-large", message, code="HF0701"))
     key = f"{run.state.id}/{run.state.version}/{run.told}"
     run.told += 1
     run.commands.append(Tell(walk.id, target.strip().lower(), name, value, key))

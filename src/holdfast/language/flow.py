@@ -19,6 +19,7 @@ from holdfast.core.lanes import (
     START,
     WAITING,
     WHOLE,
+    Frame,
     Op,
 )  # fmt: skip
 from holdfast.core.model import Failure, Wait
@@ -245,12 +246,35 @@ def _is_passed_through(run: Run, walk: Walk, depth: int) -> bool:
 
 def go_to(run: Run, walk: Walk, depth: int, position: int, target: str) -> bool:
     """Leave the frames above frame `depth`; the `finally` of what is left comes first."""
+    if _is_stopping(walk, depth):
+        return _let_go(run, walk, ("goto", target))
     if leaving(run, walk, depth, ("goto", target)):
         return True
     walk.cut(depth + 1)
     walk.drop()
     walk.set_phase(BODY)
     walk.position = len(walk.body) if position < 0 else position
+    return True
+
+
+def _is_stopping(walk: Walk, depth: int) -> bool:
+    """Above that frame lies the `finally` of something that is being stopped: there is no way past it."""
+    return any(_is_last_word(frame) for frame in walk.frames[depth + 1 :])
+
+
+def _is_last_word(frame: Frame) -> bool:
+    return frame.body == FINALLY and frame.error is not None and frame.error.kind in failing.STOPPING
+
+
+def _let_go(run: Run, walk: Walk, then: tuple[Any, ...]) -> bool:
+    """To the end of that `finally`; the lane goes on being stopped."""
+    at = max(at for at, frame in enumerate(walk.frames) if _is_last_word(frame))
+    if leaving(run, walk, at, then):
+        return True
+    walk.cut(at + 1)
+    walk.drop()
+    walk.set_phase(BODY)
+    walk.position = len(walk.body)
     return True
 
 
@@ -292,6 +316,8 @@ def exit_handler(run: Run, walk: Walk) -> bool:
 def give_back(run: Run, walk: Walk, value: Any) -> bool:
     """`return`: the lane ends with a value, from however deep."""
     walk.set_output(value)
+    if _is_stopping(walk, -1):
+        return _let_go(run, walk, ("return", value))
     if leaving(run, walk, -1, ("return", value)):
         return True
     # A handler's value is the output as it is; `output` of the workflow belongs to what went well.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from holdfast.core.durations import MAX_DURATION
+from holdfast.core.lanes import MAX_RETRIES
 
 from .nodes import a_type
 from .problems import Unreadable, did_you_mean
@@ -54,12 +55,18 @@ def _limit(given: Any) -> Limit:
         if not _COUNT.fullmatch(parts[0]):
             raise Unreadable(f"`{parts[0]}` is not a number of retries", lead, lead + len(parts[0]))
         start = len(text.rstrip()) - len(parts[1])
-        return Limit(int(parts[0]), _span(parts[1], start))
+        return Limit(_count(parts[0], lead), _span(parts[1], start))
     if _COUNT.fullmatch(parts[0]) and len(parts) == 1:
-        return Limit(int(parts[0]))
+        return Limit(_count(parts[0], lead))
     if len(parts) == 1 and parts[0][:1].isdigit():
         return Limit(None, _span(parts[0], lead))
     raise Unreadable(f"`{text.strip()}` is not a limit", lead, len(text.rstrip()), "write `10`, `7d` or `5 in 1m`")
+
+
+def _count(text: str, lead: int) -> int:
+    if int(text) > MAX_RETRIES:
+        raise Unreadable(f"{MAX_RETRIES:,} retries are the most that are counted", lead, lead + len(text))
+    return int(text)
 
 
 def exceeded(limits: Sequence[Limit], timestamps: Sequence[int], now: int) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.lanes import BODY, FINALLY, HANDLER, WAITING, Aside, Fan, Frame, Lane, Mark, Op, floor_of
+from holdfast.core.lanes import BODY, FINALLY, HANDLER, WAITING, Aside, Fan, Frame, Lane, Mark, Op, floor_of, with_retry
 from holdfast.core.model import BlobRef, Failure, LogLine, Wait
 from holdfast.core.program import CancelTimer, SetTimer
 
@@ -257,7 +257,7 @@ class Walk:
         return self.retries.get(key) or self.own.retries.get(key) or []
 
     def note_retry(self, key: str, now: int) -> None:
-        times = [*self.retried(key), now]
+        times = with_retry(self.retried(key), now)
         if self.retries is _NONE:
             self.retries = {}
         self.retries[key] = times
