@@ -615,3 +615,10 @@ def test_a_node_reads_what_it_needs() -> None:
   - {id: d, needs: [a-b, c], step: 'return ${a-b + c}'}
 """
     assert steps(text).output() == {"a-b": 5, "c": 6, "d": 11}
+
+
+@pytest.mark.parametrize(("word", "text"), [("blank", "a-b"), ("ignore", "a-${nope.x}b")])
+def test_absent_values_in_texts_of_let(word: str, text: str) -> None:
+    long = f"- {{type: let, variable: x, value: ['a-${{nope.x}}b'], interpolation-errors: {word}}}\n- return ${{x[0]}}"
+    short = f"- {{step: 'let x = a-${{nope.x}}b', interpolation-errors: {word}}}\n- return ${{x}}"
+    assert steps(long).output() == steps(short).output() == text
