@@ -622,3 +622,18 @@ def test_absent_values_in_texts_of_let(word: str, text: str) -> None:
     long = f"- {{type: let, variable: x, value: ['a-${{nope.x}}b'], interpolation-errors: {word}}}\n- return ${{x[0]}}"
     short = f"- {{step: 'let x = a-${{nope.x}}b', interpolation-errors: {word}}}\n- return ${{x}}"
     assert steps(long).output() == steps(short).output() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "help"),
+    [
+        ("- {step: log a, condition: yes}", "HF0127", "write `true`"),
+        ("- {step: log a, steps: [log b]}", "HF0102", "a step does one thing"),
+    ],
+)
+def test_what_is_easily_mistaken_is_told(text: str, code: str, help: str) -> None:
+    with pytest.raises(InvalidDefinition) as caught:
+        steps(text)
+    (problem,) = caught.value.problems
+    assert problem.code == code
+    assert help in problem.help
