@@ -242,7 +242,7 @@ def test_the_last_five_and_those_of_the_day_are_kept(open_holdfast: Open) -> Non
     (definition,) = example("retention")
     publish(holdfast, [definition])
     ids = [end(holdfast, begin(holdfast, "nightly-check")).id for _ in range(7)]
-    assert retention(holdfast, ids[0]) == "max(1d, 5)"
+    assert retention(holdfast, ids[0]) == "max(5, 1d)"
     assert forgetting.apply(holdfast.service, holdfast.actor).ids == []
     # A day that is over: the last one says how they are kept.
     (brief,) = example("retention", {"max(24h,5)": "max(50ms,5)"})
@@ -295,7 +295,7 @@ def test_an_approved_machine_is_provisioned_and_remembered(
     pauses = [event["due"] - event["at"] for event in events(holdfast, id, "TimerSet")]
     assert pauses == [20_000, 40_000, 80_000, 160_000] * 2, "each pause is twice the one before"
     rules = [event["rule"] for event in events(holdfast, id, "RetentionSet")]
-    assert rules == ["max(system, 6h)", "forever", "system"]
+    assert rules == ["max(6h, system)", "forever", "system"]
     # Its last waypoint is behind the provisioning: to replay it asks again where the machine is, and no more.
     with pytest.raises(CannotReplay):
         replay(holdfast, id, "start")
