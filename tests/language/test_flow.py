@@ -637,3 +637,9 @@ def test_what_is_easily_mistaken_is_told(text: str, code: str, help: str) -> Non
     (problem,) = caught.value.problems
     assert problem.code == code
     assert help in problem.help
+
+
+def test_finally_of_a_workflow_does_not_lead_back_into_it() -> None:
+    with pytest.raises(InvalidDefinition, match="no step `z`"):
+        play("finally: [goto z]\nsteps: [return 1, label z]")
+    assert play("finally: [goto z, fail no, {id: z, step: log z}]\nsteps: [return 1]").output() == 1
