@@ -797,3 +797,31 @@ def test_a_retry_without_limit_does_not_remember_for_ever(monkeypatch: pytest.Mo
     (times,) = world.states["e1"].lanes[1].retries.values()
     assert (len(times), times[0], times[-1]) == (20, 1_000_000_000, 1_049_000_000)
     assert world.run().output() == "ok"
+
+
+@pytest.mark.parametrize(("word", "text"), [("blank", "a-b"), ("ignore", "a-${nope.x}b")])
+def test_absent_values_in_texts_of_let(word: str, text: str) -> None:
+    long = f"- {{type: let, variable: x, value: ['a-${{nope.x}}b'], interpolation-errors: {word}}}\n- return ${{x[0]}}"
+    short = f"- {{step: 'let x = a-${{nope.x}}b', interpolation-errors: {word}}}\n- return ${{x}}"
+    assert steps(long).output() == steps(short).output() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "help"),
+    [
+        ("- {step: log a, condition: yes}", "HF0127", "write `true`"),
+        ("- {step: log a, steps: [log b]}", "HF0102", "a step does one thing"),
+    ],
+)
+def test_what_is_easily_mistaken_is_told(text: str, code: str, help: str) -> None:
+    with pytest.raises(InvalidDefinition) as caught:
+        steps(text)
+    (problem,) = caught.value.problems
+    assert problem.code == code
+    assert help in problem.help
+
+
+def test_finally_of_a_workflow_does_not_lead_back_into_it() -> None:
+    with pytest.raises(InvalidDefinition, match="no step `z`"):
+        play("finally: [goto z]\nsteps: [return 1, label z]")
+    assert play("finally: [goto z, fail no, {id: z, step: log z}]\nsteps: [return 1]").output() == 1

@@ -126,9 +126,9 @@ class Compiler(InputCompiler, StepCompiler):
         reader.current = body
         if "on-error" in keys:
             unit.handlers = reader.some(keys["on-error"], lane, 1, Body([], lane, is_handler=True))
+        reader.current = None  # back into the steps would lead to `finally` again, without an end
         if "finally" in keys:
             unit.cleanup = reader.some(keys["finally"], lane, 1, Body([], lane))
-        reader.current = None
         unit.last = len(self.drafts)
         for draft in self.drafts[unit.first : unit.last]:
             self._find_use(unit, draft)

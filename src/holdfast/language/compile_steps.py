@@ -40,10 +40,8 @@ class StepCompiler(CommonCompiler):
             self._at(draft.args["interpolation-errors"]).report(
                 self.report, "HF0116", f"`{errors}` is not a way to treat absent names", help="fail, ignore or blank"
             )
-        if isinstance(given, Excerpt):
-            value = names.words(given)
-        else:
-            value = names.shape(given, lenient=errors != "fail")
+        names = replace(names, absent=str(errors))
+        value = names.words(given) if isinstance(given, Excerpt) else names.shape(given)
         if step.type and value.fn is None and value.constant is not None:
             try:
                 value = constant(coerce(step.type, value.constant))

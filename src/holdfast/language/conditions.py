@@ -73,6 +73,10 @@ _BY_STYLE = {style_free(key): key for key in (*_KEYS, *_UNSUPPORTED)}
 _WHEN_BY_STYLE = {style_free(key): key for key in WHEN}
 
 
+#: texts in YAML 1.2, though not to everybody
+_BOOLEANS = {"yes": "true", "no": "false", "on": "true", "off": "false"}
+
+
 def compile_condition(node: Node, names: Names, subject: Subject | None = None) -> Callable[[Scope], bool] | None:
     """A closure, or nothing if the condition always holds. With a `subject`, a map needs no `target`, and a plain
     scalar is what the subject must be equal to; a text with `${…}` is always an expression."""
@@ -84,6 +88,9 @@ def compile_condition(node: Node, names: Names, subject: Subject | None = None) 
         report.add(node, "HF0127", "the condition is empty")
         return None
     if isinstance(value, str) and (subject is None or "${" in value):
+        if (word := _BOOLEANS.get(value.strip().lower())) is not None:
+            report.add(node, "HF0127", f"`{value}` is a text, not a boolean", help=f"write `{word}`")
+            return None
         test = names.test(Excerpt(value, node))
         if test.fn is None:
             return _literal(node, test, names)

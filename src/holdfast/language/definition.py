@@ -360,7 +360,9 @@ class Reader(ShortForms):
                 continue
             candidates = [entry.name for entry in (*COMMON_KEYS, *kind.keys)]
             of_nested = key_index(STEP_TYPES["workflow"].keys).get(style_free(key))
-            if of_nested is not None:
+            if of_nested == "steps":
+                help = "a step does one thing: put these steps behind it, or below `type: workflow`"
+            elif of_nested is not None:
                 help = f"`{of_nested}` belongs to a nested workflow: `type: workflow` with `{of_nested}` and `steps`"
             else:
                 help = did_you_mean(key, candidates)

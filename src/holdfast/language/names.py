@@ -31,6 +31,7 @@ from .tree import (
     Member,
     Name,
     StepRef,
+    Text,
     Word,
     chain,
     children,
@@ -183,6 +184,8 @@ class Names:
     previous: Previous = Previous()
     #: `error` is known here
     in_handler: bool = False
+    #: what absent values in texts mean: `fail`, `blank` or `ignore`
+    absent: str = "fail"
 
     def with_local(self, names: frozenset[str]) -> Names:
         return replace(self, local=names)
@@ -244,8 +247,27 @@ class Names:
             return Value(None, lambda scope: None, excerpt.text)
         if isinstance(tree, Literal):
             return Value(tree.value)
+        if self.absent != "fail":
+            tree = self._filled(tree, excerpt.text)
         self.check(tree, excerpt, lenient)
         return Value(None, compile_expression(tree, lenient and not keep_absent), excerpt.text, (tree,))
+
+    def _filled(self, tree: Expr, text: str) -> Expr:
+        """Blank, or as it was written, where a value in the text is absent."""
+        parts = tree.parts if isinstance(tree, Text) else (tree,)
+        made: list[str | Expr] = []
+        for part in parts:
+            if isinstance(part, str):
+                made.append(part)
+                continue
+            written = "" if self.absent == "blank" else f"${{{text[part.start : part.end]}}}"
+            other = Literal(written, part.start, part.end)
+            made.append(Binary("??", part, other, part.start, part.end, part.height + 1))
+        if isinstance(tree, Text):
+            return Text(tuple(made), tree.start, tree.end, tree.height + 1)
+        (only,) = made
+        assert not isinstance(only, str)
+        return only
 
     # --- names -------------------------------------------------------------------------------------
     def check(self, node: Expr, at: Excerpt, optional: bool) -> None:

@@ -83,7 +83,11 @@ STEP_TYPES: dict[str, StepType] = {
             (
                 Key("variable", _PLACE, "the variable", required=True),
                 Key("value", "expression", "its value", required=True),
-                Key("interpolation-errors", "one of fail, ignore, blank", "what absent names mean; `fail`"),
+                Key(
+                    "interpolation-errors",
+                    "one of fail, ignore, blank",
+                    "what an absent value is: an error, `${…}` as it is written, or nothing; `fail`",
+                ),
             ),
             aliases=("set-workflow-variable", "set-variable"),
             example="let integer retries = ${retries} + 1 ?? 0",
