@@ -74,7 +74,8 @@ def furnish(home: House) -> dict[str, list[str]]:
     tokens = [home.client.create_token(f"t{n}", "viewer")["id"] for n in range(3)]
     home.client.put_entity("web", type="server")
     for name in ("echo", "second"):
-        home.take_lock("web", name)
+        for _ in range(20):
+            home.take_lock("web", name)
         home.client.set_sensor("web", name, 1)
         home.client.set_sensor("web", name, 1, "config")
     definitions = [ECHO, {"name": "logs", "steps": ["log hi", {"let": "x = 1"}]}, LONG]

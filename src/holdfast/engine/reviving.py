@@ -193,7 +193,9 @@ def checked(what: str, text: str) -> None:
 
 
 def _asked(state: State) -> list[Lane]:
-    """Lanes that wait for approval, in the order in which they are served."""
+    """Lanes that wait for approval, in the order in which they are served. Those of an ended execution only stand."""
+    if state.status.is_ended:
+        return []
     return [lane for lane in state.lanes.values() if lane.wait is Wait.SIGNAL and lane.signal.startswith(APPROVAL)]
 
 

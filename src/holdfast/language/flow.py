@@ -218,7 +218,9 @@ def jump(run: Run, walk: Walk, target: str) -> bool:
         if depth < 0:
             depth = 0
         return go_to(run, walk, depth, -1, target)
-    if low == "start":
+    # From the cleanup of the lane as a whole nothing leads back into it: it would clean up for ever.
+    is_last = any(frame.body == FINALLY and not frame.base for frame in walk.frames)
+    if low == "start" and not is_last:
         return go_to(run, walk, 0, 0, target)
     while depth >= 0:
         frame = walk.frames[depth]
@@ -227,7 +229,7 @@ def jump(run: Run, walk: Walk, target: str) -> bool:
             return go_to(run, walk, depth, position, target)
         depth = outside(walk, depth)
     position = run.workflow.positions.get((walk.scope_owner, walk.frames[0].body), {}).get(word)
-    if position is not None:  # from a handler of the lane as a whole
+    if position is not None and not is_last:  # from a handler of the lane as a whole
         return go_to(run, walk, 0, position, target)
     raise failing.Raised(Failure("no-such-step", f"there is no step `{word}` to go to from here", code="HF0123"))
 
