@@ -829,5 +829,5 @@ def test_finally_of_a_workflow_does_not_lead_back_into_it() -> None:
 
 @pytest.mark.parametrize("way", ["goto ${t}", "goto start"])
 def test_no_jump_leads_from_the_last_cleanup_back_into_the_steps(way: str) -> None:
-    world = play(f"steps: [let t = z, label z, return 1]\nfinally: [{way}]\n")
+    world = play(f"steps: [let t = z, label z, return 1]\nfinally: ['{way}']\n")
     assert world.failure().kind == "no-such-step"
