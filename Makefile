@@ -10,7 +10,7 @@ BASE := $(VENV)/.base
 DEV  := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench sim chaos lock clean
+.PHONY: help demo test check format bench sim chaos fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ sim: $(DEV) ## seeded fault schedules over the real core (SEEDS=n of them; ARGS=
 
 chaos: $(DEV) ## kill -9, a database that goes away, power cuts, failing disks (ARGS="kills --kills 300")
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+fuzz: $(DEV) ## documents and expressions at random (N=n of them; ARGS="--seed 7" is passed on)
+	$(BIN)/python -m tests.fuzz --jobs $(JOBS) $(if $(N),--count $(N)) $(ARGS)
 
 # Hashes but no addresses: a lock must hold on any registry.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from . import crash, depth, engines
+from . import crash, depth, engines, loops
 from .measure import IN_FLIGHT, REPEAT, latency, throughput
 from .topologies import TOPOLOGIES, Subject, opened
 from .workloads import STEPS_IN_CRASH, sequence, wide
@@ -79,6 +79,10 @@ def apart(workload: str, options: argparse.Namespace) -> bool:
         case "marginal":
             depth.marginal_steps(3, options.long)
             depth.marginal_items(3, options.fan)
+        case "loops":
+            loops.marginal_foreach(3, options.fan)
+            loops.internal(options.long)
+            loops.checking()
         case "storage":
             depth.storage(options.stored, url)
         case "asleep":

@@ -105,6 +105,10 @@ def holdfast_units(sizes: Sizes, only: frozenset[str], *, is_quick: bool) -> lis
     add("holdfast sqlite", "embedded-sqlite", "w5plain", 6, once=True)
     marginal = tuple(("holdfast-embedded-sqlite", f"marginal-{what}") for what in ("steps", "items"))
     add("holdfast depth", "embedded-sqlite", "marginal", 45, once=True, rows=marginal)
+    loops = tuple((f"holdfast{where}", what) for where, what in (
+        ("-embedded-sqlite", "marginal-foreach"), ("-embedded-sqlite", "internal-steps"),
+        ("", "check-500"), ("", "check-4000")))  # fmt: skip
+    add("holdfast loops", "embedded-sqlite", "loops", 90, once=True, rows=loops)
     for store in ("sqlite", "postgres"):
         for workload in ("storage", "asleep"):
             add(f"holdfast depth {store}", f"embedded-{store}", workload, 15, once=True)

@@ -119,6 +119,17 @@ def test_depth(tmp_path: Path) -> None:
         assert row["processes"] == processes + len(row["children_mb"])
 
 
+def test_loops(tmp_path: Path) -> None:
+    *loops, internal, small, large = run(tmp_path, "loops")
+    assert [(row["body"], row["concurrency"]) for row in loops] == [
+        (body, lanes) for body in ("let", "block") for lanes in (1, 50, "all")
+    ]
+    assert all((row["few"], row["many"]) == (20, 200) and row["ratio"] > 0 for row in loops)
+    assert (internal["steps"], internal["commits"]) == (200, 1)
+    assert [row["workload"] for row in (small, large)] == ["check-500", "check-4000"]
+    assert small["cpu_ms"] > 0
+
+
 def test_depth_on_postgres(tmp_path: Path, pg_dsn: str) -> None:
     rows = run(tmp_path, "--topology", "embedded-postgres", "--postgres", pg_dsn, "storage")
     assert [row["peer"] for row in rows] == ["holdfast-embedded-postgres"]

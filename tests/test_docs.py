@@ -385,7 +385,9 @@ def _slug(title: str) -> str:
 
 
 def _wrapped(text: str) -> list[str]:
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110) for part in text.split("\n\n")).splitlines()
+    return "\n\n".join(
+        textwrap.fill(" ".join(part.split()), 110, break_on_hyphens=False) for part in text.split("\n\n")
+    ).splitlines()
 
 
 def _repeats(block: Any) -> str:

@@ -20,6 +20,8 @@ from holdfast.core.errors import BadConfiguration, KeyMismatch, ServerUnreachabl
 from holdfast.core.model import Actor
 from holdfast.core.views import ExecutionView
 from holdfast.engine.engine import Engine
+from holdfast.engine.purger import Purger
+from holdfast.engine.retention import Keeping
 from holdfast.engine.service import Service
 from holdfast.failpoints import failpoint
 from holdfast.language import program_from_bytes
@@ -116,7 +118,11 @@ class Embedded:
         stuck_after: float = 720.0,
         key: bytes | None = None,
         processes: int | None = None,
+        keeping: Keeping | None = None,
+        purge_pause: float | None = None,
     ) -> None:
+        """`keeping`: which ended executions are kept, and where others are archived, as `holdfast.engine.retention`
+        says it. `purge_pause`: seconds between looks at what may go."""
         engine_id = secrets.token_hex(6)
         self.actor = Actor(os.environ.get("USER", "") or "local")
         registry = registry if registry is not None else Registry()
@@ -135,7 +141,8 @@ class Embedded:
         except BaseException:
             self.store.close()
             raise
-        self.service = Service(self.store, self.engine)
+        self.service = Service(self.store, self.engine, keeping)
+        self.purger = Purger(self.store, self.engine, self.service.keeping, pause=purge_pause)
         self.worker: Worker | None = None
         if with_worker:
             # On a store of our own the name may be the same in every life: a new one replaces the old. On a
@@ -157,6 +164,7 @@ class Embedded:
     def open(self) -> None:
         self.store.on_hint(self.engine.hinted)
         self.engine.start()
+        self.purger.start()
         if self.worker is not None:
             try:
                 self.worker.start_in_thread()
@@ -168,6 +176,7 @@ class Embedded:
         """Drain the worker, commit what it brings, end the engine, close the store."""
         if self.worker is not None:
             self.worker.stop(grace)
+        self.purger.stop()
         self.engine.stop()
         self.store.close()
 

@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> None:
 
 async def _live(folder: str, port: str, name: str, processes: str = "0") -> None:
     link = HttpLink(f"http://127.0.0.1:{port}", (Path(folder) / "worker.token").read_text())
-    modules = ["tests.acceptance.blocks"] if int(processes) else []
+    modules = ["tests.acceptance.thirty", *(["tests.acceptance.blocks"] if int(processes) else [])]
     worker = Worker(link, name=name, slots=64, modules=modules, processes=int(processes))
     print("ready", flush=True)
     await worker.run()

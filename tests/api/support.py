@@ -66,6 +66,10 @@ class House:
     def start(self, definition: Any = ECHO, **more: Any) -> str:
         return self.client.start(definition=definition, **more).id
 
+    def take_lock(self, entity: str, name: str) -> str:
+        """An execution that holds that lock, or waits for it."""
+        return self.start({"name": "locked", "lock": {"name": name, "entity": entity}, "steps": ["wait-signal never"]})
+
     def stop_server(self) -> None:
         """Stop the server, and see that everybody left when told to: nobody was cut off for taking too long."""
         inside = self.server._server

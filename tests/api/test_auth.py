@@ -36,7 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 def address(home: House, route: Route) -> str:
-    values = {"id": home.id, "name": "secretive", "version": "1", "digest": "0" * 32}  # type: ignore[attr-defined]
+    values = {"id": home.id, "name": "secretive", "version": "1", "digest": "0" * 32, "entity": "default", "step": "x"}  # type: ignore[attr-defined]
     path = route.path
     for key, value in values.items():
         path = path.replace(f"{{{key}}}", value)

@@ -63,12 +63,21 @@ def furnish(home: House) -> dict[str, list[str]]:
     home.client.publish(ECHO)
     home.client.publish(ECHO | {"name": "second"})
     ids = [home.start() for _ in range(3)]
-    ids += [home.start({"name": "big", "steps": [{"block": "test.echo", "input": {"value": "x" * 2000}}]})]
+    # It ends unsafe: nobody can purge it meanwhile.
+    big = [{"block": "test.echo", "input": {"value": "x" * 2000}}, {"block": "test.noop"}, "fail no"]
+    ids += [home.start({"name": "big", "steps": big})]
     for id in ids:
         home.client.wait(id, 20)
     digest = next(e["result"]["$blob"] for e in home.client.events(ids[3]) if e["type"] == "JobSucceeded")
     ids += [home.start(LONG) for _ in range(12)]
+    ids += [home.start({"name": "asks", "steps": [{"id": "gate", "step": "approve go on?"}]}) for _ in range(8)]
     tokens = [home.client.create_token(f"t{n}", "viewer")["id"] for n in range(3)]
+    home.client.put_entity("web", type="server")
+    for name in ("echo", "second"):
+        for _ in range(20):
+            home.take_lock("web", name)
+        home.client.set_sensor("web", name, 1)
+        home.client.set_sensor("web", name, 1, "config")
     definitions = [ECHO, {"name": "logs", "steps": ["log hi", {"let": "x = 1"}]}, LONG]
     sources = ["name: y\nsteps: [test.noop]\n", "steps:\n  - log hello\n  - test.echo value=${input.x}\n", "steps: []"]
     whole = json.dumps(definitions[0])
@@ -87,6 +96,10 @@ def furnish(home: House) -> dict[str, list[str]]:
         "before": ids,
         "role": ["viewer", "worker"],
         "mode": ["cancel"],
+        "entity": ["web", "default", "nobody"],
+        "step": ["gate", "-", "0"],
+        "from": ["start", "last", "end", "0"],
+        "action": ["cancel", "resume", "replay"],
     }
 
 

@@ -266,6 +266,44 @@ def test_content_types_and_encodings_are_looked_at(home: House) -> None:
 
 
 # --- the other routes ------------------------------------------------------------------------------
+def test_publishing_several_documents_at_once(home: House) -> None:
+    text = b"name: first\ninputs: {a: string}\nsteps: [log 1]\n---\nid: second\nsteps: [log 2]\n"
+    got = home.ask("POST", W, text, Content_Type="application/yaml")
+    assert (got.status, got.headers["location"]) == (201, f"{W}/second/versions/1")
+    assert (got.json["name"], [view["name"] for view in got.json["also"]]) == ("second", ["first"])
+    again = home.ask("POST", W, text, Content_Type="application/yaml")
+    assert (again.status, again.json["is_new"], again.json["also"][0]["is_new"]) == (200, False, False)
+    shown = home.ask("GET", f"{W}/first").json
+    assert (shown["newest"]["parameters"], len(shown["versions"])) == ({"a": "string"}, 1)
+    views = home.client.publish_yaml_all(text.decode().replace("log 1", "log 3"))
+    assert [(view.name, view.version, view.is_new) for view in views] == [("first", 2, True), ("second", 1, False)]
+    views = home.client.publish_all([{"name": "third", "steps": ["log 1"]}, {"name": "fourth", "steps": ["log 1"]}])
+    assert [(view.name, view.version) for view in views] == [("third", 1), ("fourth", 1)]
+
+
+def test_nothing_is_published_if_one_of_several_is_wrong(home: House) -> None:
+    text = b"name: good\nsteps: [log 1]\n---\nname: bad\nsteps:\n- log ${nope}\n---\nsteps: [log 2]\n"
+    got = home.ask("POST", f"{W}?file=two.yaml", text, Content_Type="application/yaml")
+    assert got.status == 422
+    places = [(p["code"], p["file"], p["line"], p["column"]) for p in got.json["error"]["problems"]]
+    assert places == [("HF0121", "two.yaml", 6, 9), ("HF0109", "two.yaml", 8, 1)]
+    assert home.ask("GET", f"{W}/good").status == 404
+    good = {"name": "good", "steps": ["log 1"]}
+    got = home.ask("POST", W, {"definitions": [good, {"name": "bad", "steps": ["log ${nope}"]}]})
+    (problem,) = got.json["error"]["problems"]
+    assert (problem["file"], problem["path"]) == ("definitions[1]", "$.steps[0]")
+    for body in (
+        {},
+        {"definition": good, "definitions": [good]},
+        {"definitions": [good, {**good, "name": "y"}], "name": "x"},
+    ):
+        assert home.ask("POST", W, body).json["error"]["code"] == "HF0201"
+    named = home.ask("POST", f"{W}?name=x", b"name: a\nsteps: [log 1]\n---\nname: b\nsteps: [log 1]\n",
+                     Content_Type="application/yaml")  # fmt: skip
+    assert (named.status, named.json["error"]["code"]) == (422, "HF0201")
+    assert home.ask("GET", f"{W}/good").status == 404
+
+
 def test_publishing_counts_versions_and_knows_what_it_has(home: House) -> None:
     yaml = b"name: counted\nsteps:\n  - test.echo value=1\n"
     first = home.ask("POST", W, yaml, Content_Type="application/yaml")
@@ -304,7 +342,15 @@ def test_lists_come_in_pages_and_filtered(home: House) -> None:
     for query in ("status=RUNNING,CANCELLING", "status=running&status=cancelling"):
         assert running in {item["id"] for item in home.ask("GET", f"{X}?{query}").json["items"]}
     assert not home.ask("GET", f"{X}?workflow={name}&status=RUNNING").json["items"]
-    home.ask("DELETE", f"{X}/{running}")
+    home.ask("POST", f"{X}/{running}/cancel", {})
+
+
+def test_cancel_stops_an_execution(home: House) -> None:
+    id = home.start(LONG)
+    body = {"mode": "cancel", "reason": "enough"}
+    assert home.ask("POST", f"{X}/{id[:12]}/cancel", body).status == 200
+    assert home.client.wait(id, 20).status == "CANCELLED"
+    assert home.ask("POST", f"{X}/{id}/cancel", body).status == 200, "said again, it is the same answer"
 
 
 def test_cancel_and_delete_stop_an_execution(home: House) -> None:
@@ -315,6 +361,41 @@ def test_cancel_and_delete_stop_an_execution(home: House) -> None:
         assert got.status == 200
         assert home.client.wait(id, 20).status == "CANCELLED"
         assert home.ask(method, f"{X}/{id}{path}", body).status in (200, 409)
+
+
+def test_purge_forgets_what_has_ended_and_nothing_else(home: House) -> None:
+    running = home.start(LONG)
+    got = home.ask("POST", f"{X}/{running}/purge")
+    assert (got.status, got.code) == (409, "HF0301")
+    home.ask("POST", f"{X}/{running}/cancel", {})
+    assert home.client.wait(running, 20).status == "CANCELLED"
+    unsafe = home.start({"name": "unsafe", "steps": [{"block": "shell", "input": {"command": "true"}}, "fail no"]})
+    assert home.client.wait(unsafe, 20).status == "FAILED_UNSAFE"
+    got = home.ask("POST", f"{X}/{unsafe}/purge")
+    assert (got.status, got.code) == (409, "HF0331")
+    assert home.client.show(unsafe).is_ended
+    id = home.start({"name": "quick", "steps": ["log hello"]})
+    view = home.client.wait(id, 20)
+    got = home.ask("POST", f"{X}/{id[:14]}/purge")
+    assert (got.status, got.json["id"], got.json["status"]) == (200, id, view.status)
+    for method, path in (("GET", ""), ("POST", "/purge")):
+        got = home.ask(method, f"{X}/{id}{path}")
+        assert (got.status, got.code) == (404, "HF0203")
+        assert "purged" in got.json["error"]["message"]
+
+
+def test_retention_is_shown_and_applied(home: House) -> None:
+    name = "kept-by-rule"
+    for _ in range(2):
+        home.client.wait(home.start({"name": name, "steps": ["log hello"]}), 20)
+    view = home.client.retention()
+    assert view.default == "max(3, 30d)"
+    group = next(group for group in view.groups if group.group == name)
+    assert (group.rule, group.meaning, group.count, group.due, group.next_at) == ("system", view.default, 2, 0, None)
+    would = home.client.apply_retention(dry_run=True)
+    assert (would.ids, would.is_dry_run) == ([], True)
+    assert home.client.apply_retention().ids == []
+    assert "holdfast_executions_purged_total" in home.client.metrics()
 
 
 def test_long_values_are_fetched_as_blobs(home: House) -> None:

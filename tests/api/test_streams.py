@@ -119,7 +119,7 @@ def test_silence_is_filled_with_comments(home: House, monkeypatch: pytest.Monkey
         for line in reader.answer:
             if line == b": still here\n":
                 break
-    home.ask("DELETE", f"/api/v1/executions/{id}")
+    home.ask("POST", f"/api/v1/executions/{id}/cancel", {})
 
 
 def test_streams_are_counted_and_limited(home: House) -> None:
@@ -139,7 +139,7 @@ def test_streams_are_counted_and_limited(home: House) -> None:
         assert not home.holdfast.engine.watchers.of(id)
     finally:
         app.max_streams = before
-        home.ask("DELETE", f"/api/v1/executions/{id}")
+        home.ask("POST", f"/api/v1/executions/{id}/cancel", {})
 
 
 def test_a_stopping_server_ends_its_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

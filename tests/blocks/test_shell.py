@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.blocks import Context, NothingDone, trees
+from holdfast.blocks import Context, NothingDone, PermanentFailure, trees
 from holdfast.blocks import shell as shell_module
-from holdfast.blocks.shell import CommandFailed, shell
+from holdfast.blocks.commands import CommandFailed
+from holdfast.blocks.shell import shell
+from holdfast.blocks.values import encode
+from holdfast.core.model import PAYLOAD_LIMIT, Effect
 
 
 def run(command: str | list[str], **more: Any) -> dict[str, Any]:
@@ -53,9 +56,18 @@ def test_an_exit_code_not_asked_for_is_a_failure_with_all_that_was_said() -> Non
     assert caught.value.message.count("x") < 150
 
 
-@pytest.mark.parametrize(("wanted", "code"), [(3, 3), ([1, 2], 2), ("any", 9)])
+@pytest.mark.parametrize(
+    ("wanted", "code"), [(3, 3), ([1, 2], 2), ("any", 9), ("0..3", 3), ({"less-than": 4}, 3), ({"not": 0}, 1)]
+)
 def test_other_exit_codes_may_be_wanted(wanted: Any, code: int) -> None:
     assert run(f"exit {code}", exit_code=wanted)["exit_code"] == code
+
+
+def test_an_exit_code_that_cannot_be_read_is_said_before_anything_is_done(tmp_path: Path) -> None:
+    with pytest.raises(NothingDone, match="`les-than` is no test") as caught:
+        run("touch done", cwd=str(tmp_path), exit_code={"les-than": 4})
+    assert caught.value.permanent
+    assert not (tmp_path / "done").exists()
 
 
 def test_death_by_signal_is_128_and_more() -> None:
@@ -68,6 +80,17 @@ def test_long_output_keeps_its_end() -> None:
     assert result["stdout"].endswith("y\nEND\n")
     assert len(result["stdout"]) == 104
     assert len(run("yes | head -c 300000", output_max_size=-1)["stdout"]) == 300_000
+
+
+@pytest.mark.parametrize("limit", [-1, 100_000_000])
+def test_more_than_a_result_can_hold_is_an_error_that_says_what_is_known(limit: int) -> None:
+    with pytest.raises(PermanentFailure, match="set output_max_size") as caught:
+        run("yes | head -c 3000000; echo END", output_max_size=limit)
+    failure = caught.value
+    assert (failure.code, failure.effect) == ("HF0701", Effect.DONE)
+    assert failure.details["exit_code"] == 0
+    assert failure.details["stdout"].endswith("y\nEND\n")
+    assert encode(failure.details)[1] < PAYLOAD_LIMIT
 
 
 def test_output_without_end_does_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +117,8 @@ def test_what_cannot_be_started_has_done_nothing(tmp_path: Path) -> None:
         run("true", cwd=str(tmp_path / "missing"))
     with pytest.raises(NothingDone, match="empty"):
         run([])
+    with pytest.raises(NothingDone, match="empty"):
+        run("")
 
 
 def test_a_grandchild_that_keeps_the_output_open_does_not_hang_us() -> None:

@@ -21,6 +21,7 @@ CAMPAIGNS: dict[str, tuple[str, Callable[[argparse.Namespace], dict[str, Any]]]]
         "tests.chaos.kills",
         lambda o: {"seed": o.seed, "kills": o.kills, "minutes": o.minutes, "progress": _line},
     ),
+    "boundaries": ("tests.chaos.boundaries", lambda o: {"progress": _line}),
     "postgres": (
         "tests.chaos.postgres",
         lambda o: {"seed": o.seed, "executions": o.executions, "minutes": o.minutes, "progress": _line},

@@ -21,12 +21,18 @@ from types import TracebackType
 from typing import Self
 
 from holdfast import failpoints
-from tests.acceptance import labourer, victim
+from tests.acceptance import labourer, victim, walker
 from tests.acceptance.processes import ENVIRONMENT, ROOT
 
 from . import planted
 
-PROGRAMS = {"victim": victim.main, "labourer": labourer.main, "hasty": planted.hasty, "eager": planted.eager}
+PROGRAMS = {
+    "victim": victim.main,
+    "labourer": labourer.main,
+    "walker": walker.main,
+    "hasty": planted.hasty,
+    "eager": planted.eager,
+}
 
 
 class Child:

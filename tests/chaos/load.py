@@ -22,7 +22,7 @@ from holdfast.blocks import Context, Failed, Registry, block
 from holdfast.core.errors import ExecutionEnded, Refused, SyncFailed, WorkerSuperseded
 from holdfast.core.model import Actor, Status
 from holdfast.embedded import check_fingerprint
-from holdfast.engine import turn
+from holdfast.engine import writing
 from holdfast.engine.engine import Engine, new_execution_id
 from holdfast.engine.items import future_reply
 from holdfast.engine.service import Service
@@ -107,11 +107,11 @@ class ChaosStore(SqliteStore):
 @contextmanager
 def small_snapshots() -> Iterator[None]:
     """A snapshot every few events instead of every 256: short histories have them too."""
-    before, turn.SNAPSHOT_EVERY = turn.SNAPSHOT_EVERY, 8
+    before, writing.SNAPSHOT_EVERY = writing.SNAPSHOT_EVERY, 8
     try:
         yield
     finally:
-        turn.SNAPSHOT_EVERY = before
+        writing.SNAPSHOT_EVERY = before
 
 
 @dataclass

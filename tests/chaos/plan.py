@@ -47,6 +47,8 @@ SERVED_TOO = (
     "worker.hello.after", "worker.exchange.before", "worker.exchange.after", "worker.take.before",
     "worker.block.before", "worker.block.after", "worker.outbox.after",
 )  # fmt: skip
+#: in an engine that archives what it purges; `tests/acceptance/test_retention.py` kills it there
+PURGING = ("archive.before", "archive.written", "archive.after")
 #: on a database without our tables
 BIRTH_SHARED = ("postgres.migrate.before", "postgres.migrate.written", "postgres.migrate.after")
 #: one of two engines on PostgreSQL

@@ -9,6 +9,7 @@ import pytest
 from holdfast.failpoints import NAMES
 
 from .kills import ROUND, arena
+from .plan import PURGING
 
 
 @pytest.mark.parametrize("number", range(len(ROUND)), ids=[f"{kind}-{n}" for n, (kind, _) in enumerate(ROUND)])
@@ -24,4 +25,5 @@ def test_killed_at_every_failpoint(tmp_path: Path, number: int) -> None:
 
 
 def test_the_round_reaches_all_of_them() -> None:
-    assert {name for _, names in ROUND for name in names} == set(NAMES)
+    # Nothing is old enough to be purged in a life of the campaign; a test of retention kills at those.
+    assert {name for _, names in ROUND for name in names} == set(NAMES) - set(PURGING)

@@ -83,6 +83,25 @@ def test_publish_checks_all_files_first(project: Path) -> None:
     assert holdfast("publish", "slow.yaml", "nameless.yaml", "--name", "x", cwd=project).code == 2
 
 
+def test_publish_takes_all_workflows_of_all_files(project: Path) -> None:
+    (project / "two.yaml").write_text("name: a\nsteps: [log 1]\n---\nid: b\ntype: workflow\nsteps: [log 2]\n")
+    (project / "seed.yaml").write_text(
+        "brooklyn.initializers:\n"
+        "- {type: workflow-effector, name: c, description: the third, steps: [log 3]}\n"
+        "- {type: workflow-effector, name: d, steps: [log 4]}\n"
+    )
+    done = holdfast("publish", "two.yaml", "seed.yaml", "-o", "json", cwd=project)
+    assert [(view["name"], view["version"]) for view in done.json] == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
+    with (project / "two.yaml").open("a") as file:
+        file.write("---\nname: c\nsteps: [log 5]\n")
+    done = holdfast("publish", "two.yaml", "seed.yaml", "-o", "json", cwd=project)
+    (problem,) = done.json["error"]["problems"]
+    assert (problem["code"], problem["file"], problem["label"]) == ("HF0112", "seed.yaml", "the other is at two.yaml:8")
+    assert {view["version"] for view in holdfast("workflows", "-o", "json", cwd=project).json} == {1}
+    assert "the third" in holdfast("workflows", cwd=project).out
+    assert holdfast("publish", "two.yaml", "--name", "x", cwd=project).code == 2
+
+
 def test_tokens_and_a_worker_elsewhere(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "blocks.py").write_text((project / "blocks.py").read_text())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 
 from holdfast.cli import serverfile
@@ -13,10 +15,14 @@ from holdfast.cli.inputs import collect, is_file, modules_of, typed
 from holdfast.cli.progress import Progress
 from holdfast.cli.settings import Settings, find_project, sqlite_address
 from holdfast.cli.text import clip, table, took
+from holdfast.core import requests as r
+from holdfast.core.codec import event_json
 from holdfast.core.errors import BadUsage
 from holdfast.core.lanes import Op
 from holdfast.language import load_workflow
 from holdfast.store.address import identity, kind_of, sqlite_path, without_password
+from tests.language.test_flow import flaky
+from tests.language.world import World
 
 
 @pytest.mark.parametrize(
@@ -177,3 +183,73 @@ steps:
     happen("ExecutionFailed", 8, status="FAILED_SAFE", residue=[])
     assert states() == "done skipped done cancelled cancelled cancelled pending failed"
     assert (progress.status, progress.error, progress.counts) == ("FAILED_SAFE", "bang", (3, 3))
+
+
+def folded(world: World, id: str = "e1") -> Progress:
+    """What a screen has folded of all that happened there."""
+    progress = Progress(world.program(world.states[id].definition), id)
+    seq = 0
+    for at, events in world.histories[id]:
+        for event in events:
+            seq += 1
+            progress.apply(json.loads(msgspec.json.encode(event_json(event, seq, at))))
+    return progress
+
+
+def tree(progress: Progress) -> list[tuple[str, int, str]]:
+    return [(row.label, row.depth, row.state) for row in progress.rows]
+
+
+def test_progress_of_loops_handlers_and_retries() -> None:
+    world = World({"x.y": flaky(2)})
+    world.start(
+        """
+steps:
+- {id: each, step: foreach x in 1..3, steps: [{id: work, step: a.b}]}
+- {id: shaky, step: x.y, on-error: [{id: look, step: c.d}, retry from shaky limit 5 backoff 10s]}
+- step: if ${1 > 2}
+  steps: [{id: never, step: a.b}]
+- {id: gate, step: approve}
+finally:
+- {id: tidy, step: a.b}
+"""
+    )
+    world.run(until=world.now + 15_000_000)
+    progress = folded(world)
+    assert tree(progress) == [
+        ("each", 0, "done"), ("work", 1, "done"), ("shaky", 0, "retry"), ("look", 1, "done"), ("never", 0, "pending"),
+        ("gate", 0, "pending"), ("tidy", 0, "pending"),
+    ]  # fmt: skip
+    each, work, shaky = progress.rows[:3]
+    assert (each.done, each.count, len(work.jobs), shaky.visit) == (3, 3, 3, 2)
+    world.run()
+    assert [state for _, _, state in tree(folded(world))] == [
+        "done", "done", "done", "done", "skipped", "waiting", "pending",
+    ]  # fmt: skip
+    world.ask("e1", r.SendSignal("approve/gate", {"approved": True}))
+    world.run()
+    assert {state for _, _, state in tree(folded(world))} == {"done", "skipped"}
+
+
+def test_progress_of_a_replay_begins_at_its_waypoint() -> None:
+    world = World({"x.y": flaky(1)})
+    world.start("steps:\n- {id: a, step: a.b}\n- {id: b, step: c.d, replayable: from here}\n- {id: c, step: x.y}")
+    world.run()
+    assert [state for _, _, state in tree(folded(world))] == ["done", "done", "failed"]
+    world.ask("e1", r.ReplayExecution("last"))
+    progress = folded(world)
+    assert (progress.run, progress.status) == (2, "RUNNING")
+    assert [state for _, _, state in tree(progress)] == ["done", "queued", "pending"]
+    world.run()
+    assert [state for _, _, state in tree(folded(world))] == ["done", "done", "done"]
+
+
+def test_progress_of_a_resumed_lane_forgets_that_it_had_failed() -> None:
+    failing = flaky(1)
+    world = World({"a.b": lambda given: failing(given) if given["x"] == 2 else given["x"]})
+    world.start("steps:\n- {id: each, step: foreach x in 1..3, steps: [{id: w, step: 'a.b x=${x}', idempotent: yes}]}")
+    world.run()
+    world.ask("e1", r.ResumeExecution())
+    world.run()
+    each, work = folded(world).rows
+    assert (each.state, each.done, each.failed, work.state, len(work.jobs)) == ("done", 3, 0, "done", 3)

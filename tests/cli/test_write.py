@@ -64,6 +64,51 @@ def test_check_underlines_every_error(tmp_path: Path) -> None:
     assert (missing.code, missing.json["errors"]) == (2, 1)
 
 
+def test_check_reads_several_documents_files_and_stdin(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text("name: a\nsteps: [log hi]\n---\nname: b\nsteps:\n- log ${nope}\n")
+    (tmp_path / "latin.yaml").write_bytes(b"name: caf\xe9\n")
+    (tmp_path / "huge.yaml").write_bytes(b"# " + b"x" * 10_000_000)
+    done = holdfast(
+        "check", "two.yaml", "-", "latin.yaml", "huge.yaml", "-o", "json", cwd=tmp_path, stdin="- log a: b: c"
+    )
+    assert (done.code, done.json["errors"]) == (2, 4)
+    found = {
+        file["file"]: [(p["code"], p.get("line"), p.get("column")) for p in file["problems"]]
+        for file in done.json["files"]
+    }
+    assert found["two.yaml"] == [("HF0121", 6, 9)]
+    assert found["<stdin>"][0] == ("HF0101", 1, 11)
+    assert found["latin.yaml"] == [("HF0119", 1, 10)]
+    assert [code for code, *_ in found["huge.yaml"]] == ["HF0106"]
+    assert holdfast("check", "-", cwd=tmp_path, stdin="steps: [log hi]").code == 0
+
+
+def test_check_is_as_strict_as_asked(tmp_path: Path) -> None:
+    (tmp_path / "odd, name.yaml").write_text("steps:\n- {block: shell, input: {command: on}}\n")
+    lax = holdfast("check", "odd, name.yaml", "--format", "github", cwd=tmp_path)
+    assert (lax.code, lax.out) == (
+        0,
+        "::warning file=odd%2C name.yaml,line=2,col=35,endColumn=37,title=HF0136::`on` is text here, not a boolean "
+        "(write `true`, or 'on' in quotes if the text is meant)\n",
+    )
+    assert "1 warning in odd, name.yaml" in holdfast("check", "odd, name.yaml", cwd=tmp_path).out
+    assert holdfast("check", "--strict", "odd, name.yaml", cwd=tmp_path).code == 2
+    (tmp_path / "a.yaml").write_text("steps: [log hi]")
+    (tmp_path / "b.yaml").write_text("steps: [log hi]")
+    fine = holdfast("check", "--strict", "a.yaml", "b.yaml", cwd=tmp_path)
+    assert (fine.code, "2 files ok" in fine.err) == (0, True)
+
+
+def test_run_takes_one_of_several_workflows(tmp_path: Path) -> None:
+    text = "name: a\nsteps: [return 1]\n---\nname: b\nsteps: [return 2]\n"
+    (tmp_path / "two.yaml").write_text(text)
+    outputs = [holdfast("run", *words, "-o", "json", cwd=tmp_path).json["output"]
+               for words in (["two.yaml"], ["two.yaml#a"], ["two.yaml", "--name", "a"])]  # fmt: skip
+    assert outputs == [2, 1, 1]
+    wrong = holdfast("run", "two.yaml#c", "-o", "json", cwd=tmp_path)
+    assert (wrong.code, "it holds `a`, `b`" in wrong.json["error"]["message"]) == (2, True)
+
+
 def test_check_knows_blocks(project: Path) -> None:
     (project / "misfit.yaml").write_text("steps:\n  - {block: my.slow, input: {secnods: 3}}\n  - other.block a=1\n")
     found = holdfast("check", "misfit.yaml", "-o", "json", cwd=project)
@@ -106,8 +151,9 @@ def test_explain(tmp_path: Path) -> None:
     assert "usual cause" in shown.out
     assert "short form" in holdfast("explain", "sleep", cwd=tmp_path).out
     both = holdfast("explain", "retry", "-o", "json", cwd=tmp_path).json
-    assert [topic["kind"] for topic in both] == ["key", "verb"]
+    assert [topic["kind"] for topic in both] == ["step", "key", "verb"]
     assert "allows" in holdfast("explain", "failed-unsafe", cwd=tmp_path).out
+    assert "`on-error`" in holdfast("explain", "lock-timeout", cwd=tmp_path).out
     assert "HF0203" in holdfast("explain", cwd=tmp_path).out
     unknown = holdfast("explain", "HF031", "-o", "json", cwd=tmp_path)
     assert unknown.json["error"]["code"] == "HF0802"
@@ -137,7 +183,7 @@ def examples(tmp_path: Path) -> Path:
 
 def test_examples_are_sound(examples: Path) -> None:
     names = sorted(str(path.relative_to(examples)) for path in (examples / "examples").glob("*.yaml"))
-    assert len(names) == 5
+    assert len(names) == 13
     done = holdfast("check", *names, "-o", "json", cwd=examples)
     assert (done.code, done.json["errors"], done.json["warnings"]) == (0, 0, 0), done
 

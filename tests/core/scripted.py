@@ -36,6 +36,9 @@ class Scripted:
 
     name = "scripted"
     blocks = ("plain", "idem", "pure")
+    retention = ("", "")
+    cleans_up = False
+    is_replayable = True
 
     def __init__(self, *branches: list[tuple[Any, ...]]) -> None:
         self.branches = branches

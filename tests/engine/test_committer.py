@@ -18,10 +18,10 @@ from holdfast.core.errors import (
 )
 from holdfast.core.model import BlobRef, JobStatus, Status
 from holdfast.core.requests import CancelExecution, ClaimJob, CompleteJob, FireTimer, SendSignal
-from holdfast.engine.items import Publish, spill
-from holdfast.engine.turn import SNAPSHOT_EVERY
+from holdfast.engine.items import Publish, PublishAll, silent, spill
 from holdfast.engine.verify import verify
 from holdfast.engine.wishes import Existing
+from holdfast.engine.writing import SNAPSHOT_EVERY
 from holdfast.language import canonical, digest
 from holdfast.store.port import Store
 from tests.engine.driver import Hand, execution_id
@@ -183,6 +183,25 @@ def test_publishing_the_same_definition_again_makes_no_new_version(store: Store)
     assert publish(THREE) == (1, True)
     assert publish(THREE) == (1, False)
     assert publish({"name": "w", "steps": ["test.noop"]}) == (2, True)
+
+
+def test_definitions_that_belong_together_are_one_commit(store: Store) -> None:
+    hand = Hand(store)
+
+    def publish(*definitions: dict[str, Any]) -> Any:
+        items = [Publish("default", each["name"], digest(each), canonical(each), "me", silent) for each in definitions]
+        hand.turn([PublishAll(items, lambda value, error: hand.answers.append((value, error)))])
+        return hand.last()[0]
+
+    def named(name: str, step: str) -> dict[str, Any]:
+        return {"name": name, "steps": [step]}
+
+    before = hand.committer.counters.commits
+    assert publish(named("a", "log 1"), named("b", "log 1"), named("a", "log 2")) == [(1, True), (1, True), (2, True)]
+    assert hand.committer.counters.commits == before + 1
+    assert publish(named("a", "log 2"), named("b", "log 3")) == [(2, False), (2, True)]
+    with store.reading() as queries:
+        assert {(row.name, row.version) for row in queries.published("default", "")} == {("a", 2), ("b", 2)}
 
 
 def test_a_claim_that_lost_its_job_gives_the_slot_back(store: Store) -> None:

@@ -198,6 +198,7 @@ def orphan(table: str, values: str) -> Damage:
 
 NOBODY = 99
 DROP, AT, DIGEST = "DELETE FROM history", "UPDATE history SET at = at - 1", "UPDATE history SET digest = {other}"
+JOBS = "INSERT INTO jobs (execution, job, queue, block, since, attempt, incarnation, timeout) VALUES"
 DAMAGES = [
     history("first row dropped", SNAPSHOT, DROP, FIRST, "I-2", "gap"),
     history("inner row dropped", SNAPSHOT, DROP, INNER, "I-2", "gap"),
@@ -243,9 +244,9 @@ DAMAGES = [
     table("jobs", "waiting at another attempt", "UPDATE jobs SET attempt = 2", WAITING, "I-13", "attempt 0"),
     table("jobs", "another queue", "UPDATE jobs SET queue = 'gpu'", WAITING, "I-12", "in gpu"),
     table("jobs", "another block", "UPDATE jobs SET block = 'shell'", CLAIMED, "I-12", "says shell"),
-    Damage("jobs: in back-off", BACKOFF, "INSERT INTO jobs VALUES ({x}, 1, 'q', 'b', 1, 1, '', 0)", "I-11", "at once"),
-    Damage("jobs: unknown", WAITING, "INSERT INTO jobs VALUES ({x}, 9, 'q', 'b', 1, 0, '', 0)", "I-11", "job 9"),
-    Damage("jobs: of an ended one", DONE, "INSERT INTO jobs VALUES ({x}, 1, 'q', 'b', 1, 1, '', 0)", "I-11", "job 1"),
+    Damage("jobs: in back-off", BACKOFF, f"{JOBS} ({{x}}, 1, 'q', 'b', 1, 1, '', 0)", "I-11", "at once"),
+    Damage("jobs: unknown", WAITING, f"{JOBS} ({{x}}, 9, 'q', 'b', 1, 0, '', 0)", "I-11", "job 9"),
+    Damage("jobs: of an ended one", DONE, f"{JOBS} ({{x}}, 1, 'q', 'b', 1, 1, '', 0)", "I-11", "job 1"),
     Damage("jobs: worker long gone", CLAIMED, f"UPDATE workers SET incarnation = 'next', seen_at = seen_at + {LONG}",
            "I-12", "nobody will answer"),
     table("agenda", "timer dropped", "DELETE FROM agenda", WAITING, "I-18", "timer/1 is missing"),
@@ -264,13 +265,12 @@ DAMAGES = [
     Damage("definitions: dropped", DONE, "DELETE FROM definitions WHERE digest IN"
            " (SELECT definition FROM executions WHERE id = {x})", "I-36", "definition"),
     orphan("history", "{x}, 1, 1, {x}, {x}"),
-    orphan("jobs", "{x}, 1, 'default', 'test.noop', 1, 0, '', 0"),
+    orphan("jobs", "{x}, 1, 'default', 'test.noop', 1, 0, '', 0, 0"),
     orphan("beats", "{x}, 1, 1, {x}"),
     orphan("agenda", "{x}, 'timer/1', 1, {x}"),
     orphan("logs", "{x}, 1, 1, 20, '', 0, 'x'"),
     orphan("blobs", "{x}, {x}, {x}"),
     orphan("parts", "{x}, 'head', {x}"),
-    orphan("starts", "'default', 'k', {x}, {x}, 1"),
 ]  # fmt: skip
 
 
@@ -292,6 +292,17 @@ def test_a_heartbeat_that_an_engine_can_still_sweep_away_is_no_finding(patient: 
     assert [found.invariant for found in patient.findings()] == ["I-36"]
     patient.sql("UPDATE beats SET execution = {x}", CLAIMED)
     assert patient.findings() == [], "an open one may have some"
+
+
+def test_the_key_of_a_start_outlives_its_execution_by_a_day(patient: Patient) -> None:
+    hour = 3600 * 1_000_000
+    patient.sql("INSERT INTO starts VALUES ('default', 'k', {other}, {other}, 1000000000)")
+    patient.sql("INSERT INTO engines SELECT 'e', 'e', 0, seen_at, '' FROM workers")
+    assert patient.findings() == [], "it was just used"
+    patient.sql(f"UPDATE engines SET seen_at = seen_at + 25 * {hour}")
+    assert patient.findings() == [], "an engine has still to come by"
+    patient.sql(f"UPDATE engines SET seen_at = seen_at + 3 * {hour}")
+    assert [(found.invariant, "'k'" in found.text) for found in patient.findings()] == [("I-36", True)]
 
 
 ON_POSTGRES = {

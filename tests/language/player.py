@@ -109,8 +109,8 @@ class Player:
                 case p.ScheduleJob(lane=lane, step=step, spec=spec, input=given):
                     events.append(e.JobScheduled(job, lane, step, spec, given))
                     job += 1
-                case p.SetTimer(lane=lane, due=due):
-                    events.append(e.TimerSet(timer, lane, due))
+                case p.SetTimer(lane=lane, due=due, depth=depth):
+                    events.append(e.TimerSet(timer, lane, due, depth))
                     timer += 1
                 case p.TakeAnotherTurn():
                     events.append(e.TurnTaken(self.state.turn + 1, True))

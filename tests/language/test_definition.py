@@ -32,14 +32,15 @@ def marked(problem: Problem) -> str:
 CASES: list[tuple[str, str, str, str]] = [
     ("steps: [no-op]\nstpes: 1", "HF0102", "stpes", "did you mean `steps`?"),
     ("steps:\n- step: shell ls\n  id: precheck\n  tiemout: 5s", "HF0102", "tiemout", "did you mean `timeout`?"),
+    ("steps:\n- step: shell ls\n  lock: x", "HF0102", "lock", "`type: workflow` with `lock` and `steps`"),
     ("steps:\n- step: shell ls\n  command: x", "HF0102", "command", "input: {command: …}"),
     ("steps:\n- shell: ls\n  retry: {attemps: 2}", "HF0102", "attemps", "attempts"),
-    ("steps:\n- step: no-op\n  on-error: x", "HF0102", "on-error", ""),
+    ("steps:\n- step: no-op\n  on-eror: x", "HF0102", "on-eror", "did you mean `on-error`?"),
     ("steps:\n- logg: hi", "HF0102", "logg", "did you mean `log`?"),
     ("steps:\n- shell: a\n  timeout: 1s\n  timeOut: 2s", "HF0103", "timeOut", ""),
     ("steps: 3", "HF0108", "3", ""),
     ("steps:\n- 3", "HF0108", "3", ""),
-    ("steps:\n- [no-op]", "HF0108", "[no-op]", ""),
+    ("steps:\n- 5", "HF0108", "5", ""),
     ("inputs: [a]\nsteps: [no-op]", "HF0108", "[a]", ""),
     ("steps:\n- shell: [a]", "HF0108", "[a]", ""),
     ("steps:\n- step: shell ls\n  input: 3", "HF0108", "3", ""),
@@ -54,7 +55,10 @@ CASES: list[tuple[str, str, str, str]] = [
     ("steps:\n- step: let\n  value: 3", "HF0109", "s", ""),
     ("steps:\n- slep 5s", "HF0110", "slep", "did you mean `sleep`?"),
     ("steps:\n- lgo", "HF0110", "lgo", "did you mean `log`?"),
-    ("steps:\n- goto start", "HF0110", "goto", "not yet"),
+    ("steps:\n- reconcile x", "HF0110", "reconcile", "not yet"),
+    ("steps:\n- goto nowhere", "HF0123", "nowhere", ""),
+    ("steps:\n- {id: there, step: no-op}\n- goto their", "HF0123", "their", "did you mean `there`?"),
+    ("steps:\n- graph: {a: {needs: b, step: no-op}, b: {needs: a, step: no-op}}", "HF0137", "g", ""),
     ("steps:\n- type: foo", "HF0110", "foo", "block: NAME"),
     ("steps:\n- no-op now", "HF0111", "now", "takes nothing"),
     ("steps:\n- net.backup now", "HF0111", "now", "key=value"),
@@ -64,7 +68,7 @@ CASES: list[tuple[str, str, str, str]] = [
     ("steps:\n- id: Start\n  step: no-op", "HF0113", "Start", ""),
     ("steps:\n- id: a.b\n  step: no-op", "HF0113", "a.b", ""),
     ("steps:\n- let workflow = 1", "HF0113", "workflow", ""),
-    ("steps:\n- let a.b = 1", "HF0113", "a.b", ""),
+    ("steps:\n- let 1a = 1", "HF0113", "1", ""),
     ("inputs: {1a: string}\nsteps: [no-op]", "HF0113", "1a", ""),
     ("steps:\n- sleep 5", "HF0114", "5", "5s"),
     ("steps:\n- sleep: soon", "HF0114", "soon", "5s"),
@@ -90,8 +94,21 @@ CASES: list[tuple[str, str, str, str]] = [
     ("steps:\n- log ${workflow.nam}", "HF0121", "workflow.nam", "name"),
     ("steps:\n- log ${vars}", "HF0121", "vars", ""),
     ("steps:\n- log ${who}", "HF0121", "who", "inputs:"),
-    ("steps:\n- log ${entity.name}", "HF0121", "entity", ""),
+    ("steps:\n- log ${entity}", "HF0121", "entity", "sensor"),
+    ("steps:\n- log ${entity.nme}", "HF0121", "entity.nme", "name"),
+    ("steps:\n- log ${entity.count}", "HF0121", "entity.count", "entity.sensor.count"),
+    ("steps:\n- log ${entity.sensor}", "HF0121", "entity.sensor", "behind it"),
+    ("steps:\n- log ${error.message}", "HF0121", "error", "on-error"),
+    ("steps:\n- log ${workflow.error}", "HF0121", "workflow.error", "on-error"),
+    ("steps:\n- log ${workflow.util.nwo}", "HF0121", "workflow.util.nwo", "now"),
+    ("steps:\n- log ${workflow.util}", "HF0121", "workflow.util", "now_iso"),
+    ("steps:\n- log ${workflow.var.x}", "HF0121", "workflow.var.x", ""),
+    ("inputs: {}\nsteps:\n- log ${workflow.input.x}", "HF0121", "workflow.input.x", ""),
+    ("steps:\n- log ${workflow.step.x.output}", "HF0123", "workflow.step.x.output", ""),
+    ("steps:\n- log ${workflow.step}", "HF0121", "workflow.step", "behind it"),
+    ("steps:\n- log ${entity.sensor[nope]}", "HF0121", "nope", ""),
     ("steps:\n- log ${size}", "HF0121", "size", "size(…)"),
+    ("steps:\n- log ${matches('a', 'x(?=y)')}", "HF0120", "(?=", ""),
     ("steps:\n- log ${siz('a')}", "HF0122", "siz", "size"),
     ("steps:\n- log ${size(1, 2)}", "HF0122", "size(1, 2)", "size(x)"),
     ("steps:\n- {id: check, step: shell a}\n- log ${steps.chek.output}", "HF0123", "steps.chek", "check"),
@@ -112,7 +129,7 @@ CASES: list[tuple[str, str, str, str]] = [
     ("steps:\n- step: a.b\n  input: {a: '${b}', b: '${a}'}", "HF0128", "{a: '${b}', b: '${a}'}", ""),
     ("inputs: {x: integer}\nsteps:\n- let x = ${x} + 1", "HF0130", "x", "vars.x"),
     ("steps:\n- a.b k=1\n- log ${content}", "HF0131", "content", "output.content"),
-    ("steps:\n- step: log a\n  timeout: 5s", "HF0132", "5s", ""),
+    ("steps:\n- step: log a\n  queue: q", "HF0132", "q", ""),
     ("steps:\n- let x = \"${y}\"", "HF0134", '"${y}"', "quotes"),
     ("steps:\n- log ${steps.b.output ?? 1}\n- {id: b, step: shell x}", "HF0135", "steps.b", ""),
     ("steps:\n- step: no-op\n  condition: ${nope} > 3", "HF0121", "nope", ""),
@@ -134,11 +151,12 @@ def test_problems_have_code_caret_and_help(text: str, code: str, under: str, hel
 
 
 def test_every_code_is_reached_by_a_test() -> None:
+    import tests.language.test_documents as document_tests
     import tests.language.test_load as load_tests
     import tests.language.test_pinning as pinning_tests
 
     here = {code for _, code, _, _ in CASES}
-    for module in (load_tests, pinning_tests):
+    for module in (load_tests, document_tests, pinning_tests):
         with open(str(module.__file__)) as file:
             here |= set(re.findall(r"HF\d{4}", file.read()))
     here |= {"HF0160", "HF0161"}  # test_interpret, test_expressions

@@ -12,7 +12,7 @@ from holdfast.core.model import BlobRef
 from holdfast.language.evaluate import ABSENT, FUEL, compile_expression
 from holdfast.language.expressions import ExpressionSyntax, parse
 from holdfast.language.functions import FUNCTIONS
-from holdfast.language.operations import ExpressionError
+from holdfast.language.operations import ExpressionError, distinct, same
 from holdfast.language.templates import parse_template, parse_words
 from holdfast.language.tree import (
     Binary,
@@ -53,7 +53,15 @@ class Scope:
         return self.values.get(f"step {id}", ABSENT)
 
     def about(self, key: str) -> Any:
-        return {"id": "e1"}.get(key, ABSENT)
+        return {"id": "e1", "util.now": 5, "current_step.name": "here", "output": 1}.get(key, ABSENT)
+
+    def entity(self, kind: str, name: str) -> Any:
+        facts = {("about", "id"): "n1", ("sensor", "lock-a"): "e1", ("sensor", "a.b"): 2, ("config", "c"): {"d": 3},
+                 ("ready", "up"): True, ("sensor", "null"): None, ("sensor", "text"): {"k": 4}}  # fmt: skip
+        return facts.get((kind, name), ABSENT)
+
+    def error(self) -> Any:
+        return self.values.get("the error", ABSENT)
 
     def load(self, value: Any) -> Any:
         self.loaded.append(value)
@@ -88,6 +96,26 @@ GOLDEN: list[tuple[str, Any]] = [
     ("default(nope, 1)", 1), ("replace('aXbX', 'X', '-')", "a-b-"), ("round(2.456, 1)", 2.5), ("abs(-3)", 3),
     ("trim('  a ')", "a"), ("starts_with(s, 'te')", True), ("ends_with(s, 'x')", False), ("unique([1, 1, 2])", [1, 2]),
     ("contains(s, 'ex')", True), ("'it\\'s' + \"\\n\\u00e9\"", "it's\né"), ("1e3", 1000.0), (".5 + 0", 0.5),
+    ("matches('ab\\n', 'a.+')", True), ("matches('abc', 'b')", False), ("find('a1b22', '[0-9]+')", "1"),
+    ("find('k=v', '(.)=(.)')", ["k", "v"]), ("find('k=v', '(.)=')", "k"), ("find('k', 'x') ?? 'no'", "no"),
+    ("find_all('a1b22', '[0-9]+')", ["1", "22"]), ("replace_regex('a1b22', '([0-9]+)', '<$1>')", "a<1>b<22>"),
+    ("json({a: [1, null]})", '{"a":[1,null]}'), ("parse_json('{\"a\": [1, null]}')", {"a": [1, None]}),
+    ("merge({a: 1, b: 1}, {b: 2})", {"a": 1, "b": 2}), ("merge([1], [2], [])", [1, 2]), ("get(m, 'a')", 1),
+    ("get(m, 'z', 5)", 5), ("get(l, -3)", 1), ("get(l, 9)", None), ("get(n, 'a', 2)", 2), ("index_of(l, 'b')", 1),
+    ("index_of(s, 'x')", 2), ("index_of(l, 9)", -1), ("slice(s, 1, -1)", "ex"), ("slice(l, 1)", ["b", [True]]),
+    ("sort([3, 1.5, 2])", [1.5, 2, 3]), ("sort(['b', 'a'])", ["a", "b"]), ("reverse([1, 2])", [2, 1]),
+    ("reverse(s)", "txet"), ("flatten([1, [2, [3]]])", [1, 2, [3]]), ("entries({a: 1})", [{"key": "a", "value": 1}]),
+    ("lines('a\\nb\\n')", ["a", "b"]), ("duration('1h30m')", 5400), ("duration('10ms')", 0.01), ("floor(2.7)", 2),
+    ("ceil(2.1)", 3), ("average([1, 2])", 1.5), ("average([])  ?? 0", 0), ("type(l)", "list"), ("type(1.5)", "number"),
+    ("base64('hé')", "aMOp"), ("base64_decode('aMOp')", "hé"), ("url_encode('a b/c')", "a%20b%2Fc"),
+    ("shell_quote('it\\'s')", "'it'\"'\"'s'"), ("shell_quote(5)", "5"),
+    ("entity.id", "n1"), ("entity.sensor.lock-a", "e1"), ("entity.sensor['a.b']", 2), ("entity.config.c.d", 3),
+    ("entity.attributeWhenReady.up", True), ("entity.sensor[s].k", 4), ("entity.sensor.null", None),
+    ("entity.sensor.none ?? 0", 0), ("entity.sensor.null ?? 1", 1), ("entity.sensor.lock-a == 'e1'", True),
+    ("entity.sensor[nope] ?? 3", 3),
+    ("workflow.util.now", 5), ("workflow.current_step.name", "here"), ("workflow.output", 1), ("workflow.var.x", 3),
+    ("workflow.input.x", 3), ("workflow.step.my-step.output.v", 7), ("workflow.step['my-step'].output.v", 7),
+    ("vars['x']", 3), ("error ?? 'none'", "none"), ("workflow.error ?? 'none'", "none"),
     ("values({a: 1})", [1]), ("lower('AB')", "ab"), ("[]", []), ("{}", {}), ("[1, 2,]", [1, 2]),
 ]  # fmt: skip
 
@@ -99,6 +127,14 @@ def test_golden_values(text: str, value: Any) -> None:
     assert type(got) is type(value)
     tree = parse(text, frozenset(["dry-run"]))
     assert parse(unparse(tree), frozenset(["dry-run"])) == tree
+
+
+def test_an_error_is_known_where_it_is_handled() -> None:
+    scope = Scope({"error": "a variable"})
+    assert compile_expression(parse("error"))(scope) == "a variable"
+    scope.values["the error"] = {"kind": "timeout", "cause": None}
+    assert compile_expression(parse("error.kind"))(scope) == "timeout"
+    assert compile_expression(parse("workflow.error.kind"))(scope) == "timeout"
 
 
 def test_every_function_has_a_golden_value() -> None:
@@ -125,6 +161,16 @@ def test_every_function_has_a_golden_value() -> None:
         ("-s", "`-` does not work on a string", 0, 2),
         ("n + 1", "null cannot be used", 0, 5),
         ("int('x')", "is not an integer", 0, 8),
+        ("matches(s, '(')", "`matches`: `(` is never closed", 0, 15),
+        ("merge({}, [])", "maps only or lists only", 0, 13),
+        ("sort([1, 'a'])", "cannot be compared", 0, 14), ("parse_json('{')", "the text is not JSON", 0, 15),
+        ("parse_json('99999999999999999999999')", "64 bits", 0, 37), ("base64_decode('?')", "base64 of a text", 0, 18),
+        ("replace_regex(s, 'a', '$1')", "there is no group 1", 0, 27), ("floor(s)", "needs a number", 0, 8),
+        ("duration('5')", "`5` is not a duration", 0, 13), ("get(s, 1)", "a string has no items", 0, 9),
+        ("entity.sensor.none", "the sensor `none` is absent", 0, 18),
+        ("entity.sensor[x]", "the name of a sensor is text, not an integer", 0, 16),
+        ("entity.sensor", "this is not a value", 0, 13), ("workflow.util", "this is not a value", 0, 13),
+        ("error.kind", "`error` is absent", 0, 5), ("workflow.run", "`workflow.run` is absent", 0, 12),
     ],
 )  # fmt: skip
 def test_errors_say_what_and_where(text: str, message: str, start: int, end: int) -> None:
@@ -132,6 +178,23 @@ def test_errors_say_what_and_where(text: str, message: str, start: int, end: int
         value_of(text)
     assert message in caught.value.message
     assert (caught.value.start, caught.value.end) == (start, end)
+
+
+_data = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from([0.0, 1.0, 1.5, "", "a", "list"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.lists(_data, max_size=8))
+def test_distinct_keeps_the_first_of_those_that_are_the_same(items: list[Any]) -> None:
+    expected: list[Any] = []
+    for item in items:
+        if not any(same(item, other) for other in expected):
+            expected.append(item)
+    got = distinct(items)
+    assert [(type(item), item) for item in got] == [(type(item), item) for item in expected]
 
 
 def test_coalescing_does_not_hide_mistakes() -> None:
@@ -179,6 +242,16 @@ def test_size_and_depth_are_limited(text: str) -> None:
     with pytest.raises(ExpressionSyntax) as caught:
         parse(text)
     assert caught.value.code == "HF0124"
+
+
+def test_patterns_are_limited() -> None:
+    scope = Scope({"big": "ab" * 100_000, "many": list(range(20_000))})
+    for text in ["find_all(big, '(a|b)+c')", "replace_regex(big, 'a', join(range(1000), '-'))",
+                 "matches(big, '(?:[ab]?){500}')"]:  # fmt: skip
+        scope.fuel = FUEL
+        with pytest.raises(ExpressionError) as caught:
+            compile_expression(parse(text))(scope)
+        assert caught.value.code == "HF0161", text
 
 
 def test_values_are_limited() -> None:
@@ -250,6 +323,8 @@ _leaves: st.SearchStrategy[Expr] = st.one_of(
     st.builds(Literal, st.none()), st.builds(Name, _names),
     st.builds(Member, st.builds(StepRef, st.sampled_from(["a", "b-c"])),
                                                                       st.just("output")),
+    st.builds(Member, st.just(Member(Name("entity"), "sensor")), st.sampled_from(["a", "b-c"])),
+    st.builds(Index, st.just(Member(Name("entity"), "sensor")), st.builds(Literal, st.sampled_from(["a.b", "x"]))),
 )  # fmt: skip
 _operators = st.sampled_from(["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "in", "&&", "||", "??"])
 

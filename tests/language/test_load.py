@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,13 +53,23 @@ def test_plain_scalars_follow_the_yaml_1_2_core_schema(text: str, value: Any) ->
         ("a: .inf", "HF0118", 1, 4, 4),
         ("a: 99999999999999999999", "HF0118", 1, 4, 20),
         ("a: 1\n---\nb: 2", "HF0117", 2, 1, 3),
+        ("a: 1\n\ufeff---\nb: 2", "HF0118", 2, 1, 1),
+        ("\ufeffa: 1\r\nb: c: d\r\n", "HF0101", 2, 5, 1),
+        ("a: 1\rb: c: d\r", "HF0101", 2, 5, 1),
+        ("a: x\0y", "HF0118", 1, 5, 1),
+        ("a: &x [1]\nb: &y [*x, *x]\nc: [*y, *y]\n", "HF0104", 1, 4, 1),
+        ("a:\n  <<: *base\n  b: 1", "HF0104", 2, 3, 2),
+        ("~: x", "HF0105", 1, 1, 1),
+        ("1.5: x", "HF0105", 1, 1, 3),
+        ("{a: 1, a: 2}", "HF0103", 1, 8, 1),
+        ("a: !!python/object:os.system x", "HF0104", 1, 4, 1),
         ("", "HF0117", 1, 1, 1),
         ("# only a comment\n", "HF0117", 1, 1, 1),
         ("a: \x07", "HF0118", 1, 4, 1),
         ("a: b: c", "HF0101", 1, 5, 1),
         ("a:\n\tb: 1", "HF0101", 2, 1, 1),
-        ("a: 'x", "HF0101", 1, 6, 1),
-        ("a: [1, 2", "HF0101", 1, 9, 1),
+        ("a: 'x", "HF0101", 1, 4, 1),
+        ("a: [1, 2", "HF0101", 1, 4, 1),
         ("a: @x", "HF0101", 1, 4, 1),
         ("a:\n  - 1\n b: 2", "HF0101", 3, 2, 1),
     ],
@@ -101,6 +112,25 @@ def test_depth_is_limited_without_recursion(opening: str) -> None:
     assert caught.value.problems[0].code == "HF0107"
     with pytest.raises(InvalidDefinition):
         canonical({"steps": deep})
+
+
+def test_characters_that_json_escapes_in_two_halves() -> None:
+    text = '{"a": "\\ud83d\\ude00 \\\\ud83d\\\\ude00",\n "b": 1, "b": 2}'
+    (problem,) = problems_of(text)
+    assert (problem.code, problem.line, problem.column) == ("HF0103", 2, 10)
+    assert load(text.replace('"b": 2', '"c": 2')).root.plain()["a"] == "\U0001f600 \\ud83d\\ude00"
+    (problem,) = problems_of('{"a": "\\ud83d\\ude00", "a": 1}')
+    assert (problem.code, problem.line, problem.column) == ("HF0103", 1, 23)
+    assert load("a: \\ud83d\\ude00").root.plain()["a"] == "\\ud83d\\ude00"
+
+
+@pytest.mark.parametrize("parser", ["CSafeLoader", "SafeLoader"])
+def test_half_of_a_character_cannot_be_stored(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if parser == "SafeLoader":
+        monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    (problem,) = problems_of('a: "x\\ud83dy"')
+    assert (problem.code, problem.line) in (("HF0101", 1), ("HF0118", 1))
+    assert "half of a character" in problem.message
 
 
 def test_size_is_limited() -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.services.postgres import Postgres, ServiceUnavailable
+from tests.services.web import Approvals, Cloud
 
-__all__ = ["pg_dsn", "postgres"]
+if TYPE_CHECKING:
+    from tests.services.ssh import SshServer
+
+__all__ = ["approvals", "cloud", "pg_dsn", "postgres", "ssh_server"]
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +40,26 @@ def pg_dsn(postgres: Postgres) -> Iterator[str]:
     yield postgres.create_database(name)
     postgres.start()
     postgres.drop_database(name)
+
+
+@pytest.fixture
+def approvals() -> Iterator[Approvals]:
+    """Approves at the third check. `approvals.polls`, `.denies` and `.fail_next()` change that."""
+    with Approvals() as service:
+        yield service
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    """Provisions machines; `cloud.provisions` is how many there are."""
+    with Cloud() as service:
+        yield service
+
+
+@pytest.fixture
+def ssh_server() -> Iterator[SshServer]:
+    """A machine to log in to: `ssh_server.parameters` are the inputs of the block `ssh`."""
+    from tests.services.ssh import SshServer  # half a second of imports, for those who need it
+
+    with SshServer() as server:
+        yield server

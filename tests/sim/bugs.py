@@ -19,6 +19,8 @@ import holdfast.core.rows as rows_module
 import holdfast.engine.engine as engine_module
 import holdfast.engine.rounds as rounds_module
 import holdfast.engine.turn as turn_module
+import holdfast.engine.writing as writing_module
+import tests.sim.locked as locked_module
 from holdfast.core import events as e
 from holdfast.core import requests as r
 from holdfast.core.model import Effect, JobSpec, JobStatus, Status
@@ -29,6 +31,7 @@ from holdfast.engine.driver import Driver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.items import Ask
+from holdfast.engine.reads import TurnReads
 from holdfast.engine.reaper import Missed
 from holdfast.engine.rounds import Rounds
 from holdfast.engine.turn import Turn
@@ -250,7 +253,7 @@ def answers_before_the_commit(patch: Patch) -> None:
         real(self)
         self.answer()
 
-    patch.around(Turn, "_build", build)
+    patch.around(turn_module, "build", build)
 
 
 @bug("I-1", "I-14", "I-29", "BUG")
@@ -325,7 +328,7 @@ def loses_long_values(patch: Patch) -> None:
         real(self)
         self.batch.blobs.clear()
 
-    patch.around(Turn, "_build", build)
+    patch.around(turn_module, "build", build)
 
 
 @bug("I-36")
@@ -336,7 +339,7 @@ def believes_too_early_that_it_is_stored(patch: Patch) -> None:
         real(self)
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
 
-    patch.around(Turn, "_build", build)
+    patch.around(turn_module, "build", build)
 
 
 @bug("I-4")
@@ -346,7 +349,7 @@ def saves_half_a_snapshot(patch: Patch) -> None:
     def half(real: Any, state: State, parts: Any = None) -> Any:
         return real(state, None if parts is None else {part for part in parts if part & 3 != JOBS})
 
-    patch.around(turn_module, "encode", half)
+    patch.around(writing_module, "encode", half)
 
 
 @bug("I-2")
@@ -531,3 +534,39 @@ def takes_a_set_clock_for_patience(patch: Patch) -> None:
         self._missed._since = since
 
     patch.around(Rounds, "shift", shift)
+
+
+@bug("I-20", "I-21", "I-25")
+def grants_what_somebody_has(patch: Patch) -> None:
+    """A lock is granted whoever holds it."""
+    patch(locked_module, "ask", lambda row, execution, lane: (row.next_seq, row.fence + 1))
+
+
+@bug("I-18", "I-45")
+def does_not_wake_the_heir(patch: Patch) -> None:
+    """Whoever inherits a lock is not told."""
+
+    def pass_on(real: Any, state: State, entity: str, name: str, seq: int, heir: Any, fence: int, rows: Any) -> None:
+        real(state, entity, name, seq, heir, fence, rows)
+        if heir is not None:
+            rows.agenda.pop((heir[0], f"lock/{entity}/{name}/{heir[1]}"), None)
+
+    patch.around(rows_module, "_pass_on", pass_on)
+
+
+@bug("I-20", "I-21", "I-23", "I-25", "I-45", "BUG")
+def forgets_what_the_turn_did_to_a_lock(patch: Patch) -> None:
+    """Later decisions of a batch see locks as they were before it."""
+    patch(TurnReads, "follow", lambda self, state, decided, now: None)
+
+
+@bug("I-4", "I-45", "BUG")
+def ends_without_giving_locks_back(patch: Patch) -> None:
+    """The end of an execution is no reason to release anything."""
+    patch(decide_module, "closing", lambda state, events, now, reads: events)
+
+
+@bug("I-45", "I-46")
+def leaves_circles_tied(patch: Patch) -> None:
+    """Lanes that wait for each other go on waiting."""
+    patch(rounds_module, "victims", lambda claims: [])

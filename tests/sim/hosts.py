@@ -18,6 +18,7 @@ from holdfast.store.records import Batch
 
 from .base import MS, SECOND, Crash, Violation
 from .memory import MemoryStore
+from .models import LOCKED
 
 if TYPE_CHECKING:
     from .world import World
@@ -30,7 +31,7 @@ _programs: dict[bytes, Program] = {}
 def compiled(data: bytes) -> Program:
     """Worlds share what never changes."""
     if data not in _programs:
-        _programs[data] = program_from_bytes(data)
+        _programs[data] = LOCKED.get(data) or program_from_bytes(data)
     return _programs[data]
 
 

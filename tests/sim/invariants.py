@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import events as e
+from holdfast.core import requests as r
 from holdfast.core.codec import pack, unpack
 from holdfast.core.model import BlobRef, JobStatus, Status
 from holdfast.core.snapshot import canonical, restore
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _REFERENCE = pack(BlobRef(bytes(16), 0))[:3]
 _SENT, _STARTED = JobStatus.SENT, JobStatus.STARTED
 _NONE: dict[Any, Any] = {}
+_WAKING = (r.WakeLock, r.WakeSensor, r.BreakLock, r.LoseLock)
 
 
 # --- events: what may follow what ----------------------------------------------------------------------
@@ -177,6 +179,8 @@ def work_is_where_the_history_says(world: World, shadow: Shadow, header: Header,
     state = shadow.state
     rows = world.tables.jobs.get(header.id, _NONE)
     agenda = world.tables.agenda.get(header.id, _NONE)
+    if state.locks or state.awaits:
+        agenda = {item: row for item, row in agenda.items() if not isinstance(row.request, _WAKING)}
     places = dues = 0
     for job in state.jobs.values():
         status = job.status
@@ -203,6 +207,54 @@ def work_is_where_the_history_says(world: World, shadow: Shadow, header: Header,
             shadow.broken("I-18", f"turn {state.turn} is not on the agenda")
     if dues != len(agenda):
         shadow.broken("I-18", f"the agenda has {sorted(agenda)}, the history waits for {dues} of that")
+
+
+@on_commit
+def locks_are_held_as_the_history_says(world: World, shadow: Shadow, header: Header, batch: Batch) -> None:
+    """Both ways, and at most one holder, and nobody overtaken."""
+    state, tables = shadow.state, world.tables
+    if batch.grants:
+        world.reach("lock passed on")
+    if not tables.claims and not state.locks:
+        return
+    rows = {place[1:]: row for place, row in tables.claims.items() if row.claim.execution == header.id}
+    if shadow.is_ended and rows:
+        shadow.broken("I-22", f"it has ended with claims to {sorted(rows)}")
+    for hold in state.locks.values():
+        row = rows.pop((hold.entity, hold.name, hold.seq), None)
+        if row is None:
+            shadow.broken("I-23", f"it has no place at lock {hold.name}, where it has claim {hold.seq}")
+        elif hold.fence and row.fence != hold.fence:
+            shadow.broken("I-21", f"it holds lock {hold.name} under fence {hold.fence}, the row says {row.fence}")
+        elif row.fence and not hold.fence:
+            item = f"lock/{hold.entity}/{hold.name}/{hold.lane}"
+            if item not in tables.agenda.get(header.id, _NONE):
+                shadow.broken("I-18", f"lock {hold.name} is its own, but nothing tells it")
+        elif not hold.fence:
+            world.reach("lock waited for")
+    if rows:
+        shadow.broken("I-23", f"it has claims to {sorted(rows)} that its history does not know")
+    for lock in {place[:3] for place in tables.claims}:
+        claims = sorted((place[3], row.fence) for place, row in tables.claims.items() if place[:3] == lock)
+        if sum(fence > 0 for _, fence in claims) != 1:
+            shadow.broken("I-20", f"lock {lock[2]} has not one holder, but {claims}")
+        if not claims[0][1]:
+            shadow.broken("I-25", f"somebody was overtaken at lock {lock[2]}: {claims}")
+
+
+@on_event(e.LockTaken, e.LockReleased)
+def a_fence_is_given_once(world: World, shadow: Shadow, event: Any) -> None:
+    if isinstance(event, e.LockReleased) and event.heir is None:
+        return
+    if (event.name, event.fence) in world.fences:
+        shadow.broken("I-21", f"lock {event.name} is given under fence {event.fence} a second time")
+    world.fences.add((event.name, event.fence))
+
+
+@on_event(e.ErrorRaised)
+def circles_are_untied(world: World, shadow: Shadow, event: e.ErrorRaised) -> None:
+    if event.failure.kind == "deadlock":
+        world.reach("locks tied in a circle")
 
 
 @on_commit

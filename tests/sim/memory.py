@@ -11,11 +11,27 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.core.codec import pack, unpack
 from holdfast.core.errors import Conflict
-from holdfast.core.model import BlockOffer, Status
-from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, Key, Published, StartKey, WorkflowKey
-from holdfast.core.rows import AgendaRow, JobRow
+from holdfast.core.locks import LockRow
+from holdfast.core.model import BlockOffer
+from holdfast.core.program import (
+    BlobKey,
+    BlockKey,
+    DefinitionKey,
+    EntityKey,
+    HistoryKey,
+    Key,
+    LockKey,
+    Published,
+    SensorKey,
+    StartKey,
+    WorkflowKey,
+)
+from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LockHead
+from holdfast.core.sensors import EntityRow, SensorRow, Watched
 from holdfast.store.records import Batch, EngineRow, Header, HistoryRow, Locked, StartRow, WorkerRow
 
 
@@ -27,6 +43,7 @@ class Tables:
         self.history: dict[str, list[HistoryRow]] = {}
         #: execution → job → row
         self.jobs: dict[str, dict[int, JobRow]] = {}
+        self.stopping: dict[tuple[str, int], None] = {}
         #: execution → item → row
         self.agenda: dict[str, dict[str, AgendaRow]] = {}
         self.blobs: dict[tuple[str, bytes], bytes] = {}
@@ -39,6 +56,15 @@ class Tables:
         self.workers: dict[str, WorkerRow] = {}
         self.engines: dict[str, EngineRow] = {}
         self.logs: dict[str, int] = {}
+        #: (tenant, entity, name)
+        self.locks: dict[tuple[str, str, str], LockHead] = {}
+        #: (tenant, entity, name, seq)
+        self.claims: dict[tuple[str, str, str, int], ClaimRow] = {}
+        #: (tenant, entity, kind, name)
+        self.sensors: dict[tuple[str, str, str, str], SensorRow] = {}
+        #: (tenant, entity, kind, name, execution, lane)
+        self.sensor_waits: set[tuple[str, str, str, str, str, int]] = set()
+        self.entities: dict[tuple[str, str], EntityRow] = {}
         #: rows as they were given, and what they looked like then; only where somebody wants to know
         self.given: list[tuple[Any, bytes]] | None = [] if is_paranoid else None
 
@@ -59,6 +85,43 @@ class Tables:
             if one.version != (newest.version + 1 if newest else 1):
                 raise Conflict
 
+    # --- what executions share --------------------------------------------------------------------------
+    def lock(self, key: LockKey) -> LockRow:
+        lock = (key.tenant, key.entity, key.name)
+        head = self.locks.get(lock, LockHead())
+        rows = sorted((row for place, row in self.claims.items() if place[:3] == lock), key=lambda row: row.claim.seq)
+        holders = [row.claim for row in rows if row.fence]
+        waiters = tuple(row.claim for row in rows if not row.fence)
+        is_whole = len(waiters) <= key.window
+        return LockRow(head.fence, head.next_seq, holders[0] if holders else None, waiters[: key.window], is_whole)
+
+    def sensor(self, key: SensorKey) -> Watched:
+        sensor = (key.tenant, key.entity, key.kind, key.name)
+        waiters = tuple(sorted(wait[4:] for wait in self.sensor_waits if wait[:4] == sensor))
+        return Watched(self.sensors.get(sensor), waiters)
+
+    def _write_shared(self, batch: Batch) -> None:
+        for *lock, fence, next_seq in batch.locks:
+            head = self.locks.get(tuple(lock), LockHead())
+            self.locks[tuple(lock)] = LockHead(max(head.fence, fence), max(head.next_seq, next_seq))
+        for gone in batch.claims_gone:
+            self.claims.pop(gone, None)
+        for row in batch.claims:
+            self.claims[row.tenant, row.entity, row.name, row.claim.seq] = copy.copy(row)
+        for *place, fence, since in batch.grants:
+            row = self.claims[tuple(place)]
+            row.fence, row.claim = fence, msgspec.structs.replace(row.claim, since=since)
+        for sensor in batch.sensors_gone:
+            self.sensors.pop(sensor, None)
+        for change in batch.sensors:
+            value = SensorRow(change.value, change.version, change.at)
+            self.sensors[change.tenant, change.entity, change.kind, change.name] = value
+        gone_lanes = set(batch.sensor_waits_gone)
+        self.sensor_waits = {wait for wait in self.sensor_waits if wait[4:] not in gone_lanes}
+        self.sensor_waits.update(batch.sensor_waits)
+        for tenant, entity in batch.entities:
+            self.entities[tenant, entity.id] = entity
+
     def write(self, batch: Batch, expected: Mapping[str, int]) -> None:
         self.compare(batch, expected)
         if self.given is not None:
@@ -73,8 +136,10 @@ class Tables:
             rows.append(past)
         for execution, job in batch.jobs_gone:
             self.jobs.get(execution, {}).pop(job, None)
+            self.stopping.pop((execution, job), None)
         for row in batch.jobs:
             self.jobs.setdefault(row.execution, {})[row.job] = row
+        self.stopping.update(dict.fromkeys(batch.stopping))
         for execution, item in batch.agenda_gone:
             self.agenda.get(execution, {}).pop(item, None)
         for due in batch.agenda:
@@ -91,6 +156,8 @@ class Tables:
                 parts[part] = data
             else:
                 parts.pop(part, None)
+        if batch.is_sharing or batch.entities:
+            self._write_shared(batch)
         self._write_rare(batch)
 
     def _write_rare(self, batch: Batch) -> None:
@@ -187,11 +254,14 @@ class MemoryQueries:
     def expired_tokens(self, before: int) -> list[str]:
         return []
 
-    def stopping(self) -> list[str]:
-        return [id for id, header in self._tables.headers.items() if header.status in _STOPPING]
+    def contended(self, limit: int = 20_000) -> list[ClaimRow]:
+        tables = self._tables
+        waited = {place[:3] for place, row in tables.claims.items() if not row.fence}
+        found = [(place, copy.copy(row)) for place, row in tables.claims.items() if place[:3] in waited]
+        return [row for _, row in sorted(found, key=lambda one: one[0])][:limit]
 
-
-_STOPPING = (Status.CANCELLING, Status.FORCE_CANCELLING, Status.KILLING)
+    def stopping(self) -> list[tuple[str, int]]:
+        return list(self._tables.stopping)
 
 
 class MemoryStore:
@@ -241,6 +311,7 @@ class MemoryTransaction:
         self._store = store
         self.now = now
         self._versions: dict[str, int] = {}
+        self._seen: dict[LockKey | SensorKey, LockRow | Watched] = {}
 
     def lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
         tables = self._store.tables
@@ -273,11 +344,23 @@ class MemoryTransaction:
                     answer[key] = tables.blocks.get(key.name)
                 case StartKey():
                     answer[key] = tables.starts.get((key.tenant, key.key))
+                case HistoryKey():
+                    answer[key] = list(tables.history.get(key.execution, ()))
+                case LockKey():
+                    answer[key] = self._seen[key] = tables.lock(key)
+                case SensorKey():
+                    answer[key] = self._seen[key] = tables.sensor(key)
+                case EntityKey():
+                    answer[key] = tables.entities.get((key.tenant, key.id))
         return answer
 
     def commit(self, batch: Batch) -> None:
         store = self._store
         store.happen("before commit", batch)
+        # The real stores hold these rows from the reading on; here whoever commits second has to look again.
+        for key, row in self._seen.items():
+            if (store.tables.lock(key) if isinstance(key, LockKey) else store.tables.sensor(key)) != row:
+                raise Conflict
         store.tables.write(batch, self._versions)
         store.committed(batch)
         store.happen("after commit", batch)

@@ -15,6 +15,7 @@ from holdfast.language import canonical, compile_definition
 from holdfast.transport.messages import Outcome, Parcel
 
 from .base import MS, SECOND, Violation
+from .locked import Locked
 
 if TYPE_CHECKING:
     from .world import World
@@ -41,18 +42,28 @@ class Model(NamedTuple):
 
 
 MODELS: dict[str, Model] = {}
+#: programs of models with locks, by definition
+LOCKED: dict[bytes, Program] = {}
 
 
 def model(
-    output: Any = 1, signals: tuple[str, ...] = (), blocks: tuple[str, ...] = ("plain", "again", "pure")
+    output: Any = 1,
+    signals: tuple[str, ...] = (),
+    blocks: tuple[str, ...] = ("plain", "again", "pure"),
+    locks: tuple[str, ...] = (),
 ) -> Callable[[Callable[[str], list[Any]]], Callable[[str], list[Any]]]:
-    """Register the workflow whose steps the function gives, once for each of these blocks."""
+    """Register the workflow whose steps the function gives, once for each of these blocks; `locks` are taken, in
+    that order, before the first of them."""
 
     def register(steps: Callable[[str], list[Any]]) -> Callable[[str], list[Any]]:
         for block in blocks:
             name = f"{steps.__name__}-{block}"
             definition = {"name": name, "steps": steps(block)}
-            MODELS[name] = Model(name, canonical(definition), compile_definition(definition), output, signals)
+            data = canonical(definition)
+            program: Program = compile_definition(definition)
+            if locks:
+                program = LOCKED[data] = Locked(program, locks)
+            MODELS[name] = Model(name, data, program, output, signals)
         return steps
 
     return register
@@ -112,6 +123,22 @@ def slow(block: str) -> list[Any]:
 def polls(block: str) -> list[Any]:
     """A block that asks to be called again later, which is no failure."""
     return [block, f"{block} poll=0.5", block, f"{block} poll=0.5", *[block] * 2, "return ${1}"]
+
+
+@model(blocks=("plain", "again"), locks=("first",))
+def locked(block: str) -> list[Any]:
+    return [*[block] * 3, "sleep 200ms", *[block] * 5, "return ${1}"]
+
+
+@model(blocks=("pure", "again"), locks=("first", "second"))
+def forth(block: str) -> list[Any]:
+    return [*[block] * 4, "sleep 100ms", *[block] * 4, "return ${1}"]
+
+
+@model(blocks=("pure", "again"), locks=("second", "first"))
+def back(block: str) -> list[Any]:
+    """Against `forth`, which waits for it as it waits for that."""
+    return [*[block] * 4, "sleep 100ms", *[block] * 4, "return ${1}"]
 
 
 class Done(NamedTuple):

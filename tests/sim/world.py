@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import holdfast.engine.cached as cached_module
 import holdfast.engine.engine as engine_module
 import holdfast.engine.turn as turn_module
+import holdfast.engine.writing as writing_module
 import holdfast.language.interpret as interpret_module
 from holdfast.core.model import JobStatus, Status
 from holdfast.store.records import Batch
@@ -50,7 +51,7 @@ def _customs(plan: Plan) -> Iterator[None]:
     this process notices that there was a world."""
     wanted: list[tuple[Any, str, Any]] = [
         (engine_module, "time", TIME),
-        (turn_module, "SNAPSHOT_EVERY", plan.snapshot_every),
+        (writing_module, "SNAPSHOT_EVERY", plan.snapshot_every),
         (turn_module, "TIMEOUT_GRACE", SECOND),
         (cached_module, "SLEEP", plan.sleep),
         (interpret_module, "FUEL", plan.fuel),
@@ -82,6 +83,8 @@ class World:
         self.hit: Counter[str] = Counter()
         self.reached: Counter[str] = Counter()
         self.operations: Counter[str] = Counter()
+        #: (lock, fence) that were ever given
+        self.fences: set[tuple[str, int]] = set()
         self.open_operations = 0
         self.commits = 0
         self.transitions = 0

@@ -9,10 +9,23 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import Conflict, StoreUnavailable, StoreVersion
+from holdfast.core.locks import Claim, LockRow
 from holdfast.core.model import BlockOffer, Level, LogLine, Status
-from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, Published, StartKey, WorkflowKey
+from holdfast.core.program import (
+    BlobKey,
+    BlockKey,
+    DefinitionKey,
+    EntityKey,
+    HistoryKey,
+    LockKey,
+    Published,
+    SensorKey,
+    StartKey,
+    WorkflowKey,
+)
 from holdfast.core.requests import FireTimer
-from holdfast.core.rows import AgendaRow, JobRow, LogRow
+from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LogRow, SensorChange
+from holdfast.core.sensors import EntityRow, SensorRow, Watched
 from holdfast.store.port import Store
 from holdfast.store.queries import TABLES
 from holdfast.store.records import (
@@ -59,6 +72,11 @@ def test_every_table_gives_back_what_was_put_in(store: Store) -> None:
         engines=[EngineRow("e1", "first", T0, T0 + 1, "http://127.0.0.1:3030")],
         tokens=[TokenRow("t1", b"\x00hash", "default", "ci", "operator", T0, 0, True)],
         meta={"server-key": b"\x00\x01"},
+        locks=[("default", "web", "a", 2, 3)],
+        claims=[ClaimRow("default", "web", "a", Claim(2, A, 4, (4, 1), T0), 2)],
+        sensors=[SensorChange("default", "web", "sensor", "x", [1, None], 3, T0, A)],
+        sensor_waits=[("default", "web", "sensor", "x", A, 4)],
+        entities=[("default", EntityRow("web", "device", "Web", {"a": "b"}, T0, T0))],
     )
     put(store, whole)
     with store.reading() as q:
@@ -79,6 +97,9 @@ def test_every_table_gives_back_what_was_put_in(store: Store) -> None:
         assert q.engines() == whole.engines
         assert q.tokens() == [q.token("t1")] == whole.tokens
         assert q.meta("server-key") == b"\x00\x01"
+        assert q.shared(LockKey("default", "web", "a")) == LockRow(2, 3, whole.claims[0].claim)
+        assert q.shared(SensorKey("default", "web", "sensor", "x")) == Watched(SensorRow([1, None], 3, T0), ((A, 4),))
+        assert q.shared(EntityKey("default", "web")) == whole.entities[0][1]
         assert {table: q.count(table) for table in TABLES} == dict.fromkeys(TABLES, 1)
         assert q.orphans() == []
 
@@ -263,7 +284,8 @@ def test_a_large_batch(store: Store) -> None:
 # --- reads inside a transaction -----------------------------------------------------------------------
 def test_read_answers_every_key(store: Store) -> None:
     old = put(store, Batch(
-        headers=[header(A)],
+        headers=[header(A), header(C)],
+        history=[*history(A, 1), *history(C, 1)],
         blobs=[(A, b"1" * 16, b"blob")],
         definitions=[(b"d" * 16, b"def"), (b"e" * 16, b"fed")],
         published=[PublishedRow("default", "w", n, bytes([n]) * 16, T0, "a") for n in (1, 2, 10)],
@@ -274,6 +296,9 @@ def test_read_answers_every_key(store: Store) -> None:
         time.sleep(0.001)
     put(store, Batch(blocks=[BlockOffer("shell", "0.1.0", description="the latest")]))
     wanted = {
+        HistoryKey(A): history(A, 1),
+        HistoryKey(B): [],
+        HistoryKey(C): history(C, 1),
         BlobKey(A, b"1" * 16): b"blob",
         BlobKey(A, b"2" * 16): None,
         BlobKey(B, b"1" * 16): None,

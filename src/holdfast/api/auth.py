@@ -19,8 +19,8 @@ import msgspec
 
 from holdfast.core.errors import Forbidden, TooManyAttempts, Unauthenticated, UnknownToken
 from holdfast.core.model import Actor
-from holdfast.engine.items import future_reply
-from holdfast.engine.service import COMMIT_WAIT, Service
+from holdfast.engine.items import COMMIT_WAIT, future_reply
+from holdfast.engine.service import Service
 from holdfast.store.records import TokenRow
 
 COOKIE = "holdfast_session"

@@ -9,9 +9,12 @@ from msgspec import Meta
 
 from holdfast.core.model import Status
 from holdfast.core.views import (
+    ApprovalView,
     BlockView,
+    EntityView,
     ExecutionView,
     JobView,
+    LockView,
     LogView,
     QueueView,
     WorkerView,
@@ -57,12 +60,18 @@ class StartBody(_Strict):
     labels: Labels = {}
     #: 32 hexadecimal digits made by the caller, so that a repeated request cannot start twice
     id: Annotated[str, Meta(max_length=32)] = ""
+    #: what it works upon; without one, the tenant's default entity
+    entity: MaybeName = ""
 
 
 class PublishBody(_Strict):
-    definition: dict[str, Any]
+    """Either `definition` or `definitions`."""
+
+    definition: dict[str, Any] | None = None
     #: instead of the name in the definition
     name: MaybeName = ""
+    #: workflows that belong together; all are checked, and published in one commit
+    definitions: Annotated[list[dict[str, Any]], Meta(max_length=1000)] = []
 
 
 class SignalBody(_Strict):
@@ -77,6 +86,45 @@ class CancelBody(_Strict):
     reason: Text = ""
 
 
+class ResumeBody(_Strict):
+    #: also where something may have happened that may not happen twice; needs the role admin
+    force: bool = False
+    reason: Text = ""
+    #: only say what would be done
+    dry_run: bool = False
+
+
+class ReplayBody(_Strict, rename={"start": "from"}):
+    #: a step's id or its number from 0, `start`, `last` or `end`
+    start: Name
+    #: also from a step that is no waypoint; needs the role admin
+    force: bool = False
+    reason: Text = ""
+    #: only say what would be done
+    dry_run: bool = False
+
+
+class ActionBody(_Strict, rename={"start": "from"}):
+    """One address for all verbs; `from` goes with `replay`."""
+
+    action: Literal["cancel", "resume", "replay"]
+    start: MaybeName = ""
+    force: bool = False
+    reason: Text = ""
+    dry_run: bool = False
+
+
+class ApprovalBody(_Strict):
+    approved: bool
+    #: why; goes into the history, and into the error of what is rejected
+    note: Annotated[str, Meta(max_length=2000)] = ""
+
+
+class PurgeBody(_Strict):
+    #: only say what would go
+    dry_run: bool = False
+
+
 class TokenBody(_Strict):
     name: Name
     role: RoleName
@@ -86,6 +134,17 @@ class TokenBody(_Strict):
 
 class GoodbyeBody(_Strict):
     incarnation: Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class EntityBody(_Strict):
+    type: MaybeName = ""
+    name: MaybeName = ""
+    labels: Labels = {}
+
+
+class SensorBody(_Strict):
+    #: any JSON value of at most 64 KiB
+    value: Any
 
 
 # --- query parameters ------------------------------------------------------------------------------
@@ -122,12 +181,19 @@ class WaitQuery(_Strict):
 class PublishQuery(_Strict):
     #: instead of the name in the definition; for bodies in YAML
     name: MaybeName = ""
+    #: what the text is called in messages, e.g. the path of the file it came from
+    file: Annotated[str, Meta(max_length=1000)] = ""
 
 
 class LoginQuery(_Strict):
     code: Annotated[str, Meta(max_length=100)] = ""
     #: a page of ours to go to
     to: MaybeName = "/"
+
+
+class LocksQuery(_Strict):
+    #: only those of this entity
+    entity: MaybeName = ""
 
 
 class ReasonQuery(_Strict):
@@ -153,12 +219,23 @@ class LogPage(msgspec.Struct):
     next: int | None
 
 
+class ApprovalList(msgspec.Struct):
+    items: list[ApprovalView]
+
+
 class JobList(msgspec.Struct):
     items: list[JobView]
 
 
 class WorkflowList(msgspec.Struct):
     items: list[WorkflowView]
+
+
+class PublishedView(WorkflowView, frozen=True, omit_defaults=True):
+    """The workflow, or the last of several."""
+
+    #: those that were published before it, in that order
+    also: list[WorkflowView] = msgspec.field(default_factory=list)
 
 
 class WorkflowVersions(msgspec.Struct):
@@ -179,6 +256,14 @@ class WorkerList(msgspec.Struct):
 
 class QueueList(msgspec.Struct):
     items: list[QueueView]
+
+
+class LockList(msgspec.Struct):
+    items: list[LockView]
+
+
+class EntityList(msgspec.Struct):
+    items: list[EntityView]
 
 
 class Health(msgspec.Struct, omit_defaults=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.core.errors import (
     AmbiguousId,
+    BadArchive,
     DuplicateExecution,
     ExecutionEnded,
     InvalidDefinition,
@@ -15,13 +16,16 @@ from holdfast.core.errors import (
     StoreFull,
     StoreReadOnly,
     UnknownBlob,
+    UnknownEntity,
     UnknownExecution,
     UnknownWorkflow,
+    UnsafeUnseen,
     WrongStatus,
 )
 from holdfast.core.ids import is_id
 from holdfast.core.model import Status
 from holdfast.core.views import ExecutionView, WhyView
+from holdfast.engine import forgetting
 from holdfast.engine.engine import new_execution_id
 from holdfast.engine.items import Reply as Callback
 from holdfast.engine.wishes import Existing
@@ -58,7 +62,7 @@ _WRITING = (StoreFull, StoreReadOnly)
 @routes.add(
     "POST", f"{API}/executions", role=Role.OPERATOR, query=WaitQuery, body=StartBody, answer=ExecutionView, status=201,
     also={200: "The execution that the same key started before"},
-    refusals=(UnknownWorkflow, InvalidDefinition, KeyReused, DuplicateExecution, *_WRITING),
+    refusals=(UnknownWorkflow, UnknownEntity, InvalidDefinition, KeyReused, DuplicateExecution, *_WRITING),
 )  # fmt: skip
 async def start(call: Call[WaitQuery, StartBody]) -> Reply:
     """Start an execution of a published workflow, or with an inline definition (role author).
@@ -83,7 +87,7 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
         definition = load_workflow(body.source, "source")[0] if body.source else body.definition
         call.service.submit_start(
             call.actor, workflow=body.workflow, definition=definition, input=body.input, key=key,
-            labels=body.labels, id=id, reply=reply,
+            labels=body.labels, id=id, entity=body.entity, reply=reply,
         )  # fmt: skip
 
     async def submit() -> Header | Existing:
@@ -102,7 +106,7 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
         with call.app.waiting.listen(call.service.engine, id, for_end=True) as listener:
             answer = await submit()
             if isinstance(answer, Header) and not answer.status.is_ended:
-                answer = await _end(call, listener, id)
+                answer = await until_ended(call, listener, id)
     status = 201
     if isinstance(answer, Existing):
         status, id = 200, answer.execution
@@ -119,22 +123,22 @@ async def _ended(call: Call[WaitQuery, Any], id: str) -> ExecutionView:
     with call.app.waiting.listen(call.service.engine, id, for_end=True) as listener:
         header = await call.app.looks.header(id)
         if header is None or header.tenant != call.actor.tenant:
-            raise UnknownExecution(f"no execution {id}; `holdfast ps` lists them")
+            raise UnknownExecution(call.service.unknown(id))
         if not header.status.is_ended:
-            header = await _end(call, listener, id)
+            header = await until_ended(call, listener, id)
     view = call.service.known(header) if header is not None else None
     return view or await call.app.threaded(_show, call, id)
 
 
-async def _end(call: Call[WaitQuery, Any], listener: Listener, id: str) -> Header | None:
-    """Its header once it has ended; nothing if that does not happen in time."""
+async def until_ended(call: Call[WaitQuery, Any], listener: Listener, id: str, run: int = 1) -> Header | None:
+    """Its header once that run, or a later one, has ended; nothing if that does not happen in time."""
     loop = call.app.waiting.loop
     until = loop.time() + call.query.wait
     pause = streams.LOOK_AGAIN if call.service.store.is_shared else call.query.wait
     while (left := until - loop.time()) > 0 and not listener.is_closing:
         await listener.wait(min(left, pause))
         header = listener.header or await call.app.looks.header(id)
-        if header is not None and header.status.is_ended:
+        if header is not None and header.status.is_ended and header.run >= run:
             return header
     return None
 
@@ -279,7 +283,7 @@ async def cancel(call: Call[Nothing, CancelBody]) -> Reply:
     refusals=(*_UNKNOWN, ExecutionEnded, WrongStatus, *_WRITING),
 )  # fmt: skip
 async def remove(call: Call[ReasonQuery, None]) -> Reply:
-    """The same as cancel. The history stays."""
+    """The same as cancel. The history stays; `purge` forgets it."""
     return await _cancel(call, call.query.reason)
 
 
@@ -287,3 +291,14 @@ async def _cancel(call: Call[Any, Any], reason: str) -> Reply:
     id = await call.app.threaded(_id, call)
     await call.app.waiting.commit(partial(call.service.engine.cancel, id, reason, call.actor))
     return Reply(await call.app.threaded(_show, call, id))
+
+
+@routes.add(
+    "POST", f"{_ONE}/purge", role=Role.OPERATOR, answer=ExecutionView,
+    refusals=(*_UNKNOWN, WrongStatus, UnsafeUnseen, BadArchive, *_WRITING),
+)  # fmt: skip
+def purge(call: Call[Nothing, None]) -> ExecutionView:
+    """Purge an execution that has ended: its history is forgotten, and archived before where that is set up.
+
+    The answer is the last that is seen of it."""
+    return forgetting.purge(call.service, call.actor, call.path["id"])

@@ -17,9 +17,11 @@ from .routes import API, JSON, MSGPACK, SSE, YAML, Route, Router
 _REF = "#/components/schemas/{name}"
 _PARAMS = {
     "id": "Id of an execution (or token); of an execution the first characters suffice.",
-    "name": "Name of a published workflow.",
+    "name": "Name of a published workflow, of a lock, a sensor or a value of the configuration.",
     "version": "Version of a workflow, from 1.",
     "digest": "32 hexadecimal digits, from `$blob`.",
+    "entity": "Id of an entity; `default` is the one every tenant has.",
+    "step": "Id or number of an `approve` step; `-` for the one that waits.",
 }
 
 

@@ -12,6 +12,8 @@ from .routes import API, Route, Router
 TITLES = {
     "workflows": "Workflows",
     "executions": "Executions",
+    "reviving": "Resume, replay, approve",
+    "sharing": "Locks, entities, sensors",
     "system": "The system",
     "worker": "Workers' own routes",
     "page": "Pages for people",

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from . import executions, page, system, workflows, working
+from . import executions, page, reviving, sharing, system, workflows, working
 from .routes import Router
 
-TABLES = (workflows.routes, executions.routes, system.routes, working.routes, page.routes)
+TABLES = (
+    workflows.routes,
+    executions.routes,
+    reviving.routes,
+    sharing.routes,
+    system.routes,
+    working.routes,
+    page.routes,
+)
 
 
 def make_router() -> Router:

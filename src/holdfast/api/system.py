@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import StoreFull, UnknownToken
+from holdfast.core.errors import BadArchive, StoreFull, UnknownToken
 from holdfast.core.model import Actor
 from holdfast.core.version import VERSION as __version__
+from holdfast.core.views import PurgeView, RetentionView
+from holdfast.engine import forgetting
 
 from . import openapi
 from .auth import ROLES, Role, new_token
@@ -16,6 +18,7 @@ from .bodies import (
     BlockList,
     Health,
     NewToken,
+    PurgeBody,
     QueueList,
     Ready,
     TokenBody,
@@ -92,6 +95,22 @@ def queues(call: Call[Nothing, None]) -> QueueList:
 def metrics(call: Call[Nothing, None]) -> Reply:
     """Counters and gauges in Prometheus' text format."""
     return Reply(data=exposition(call.app, call.actor).encode(), media=TEXT)
+
+
+# --- retention -------------------------------------------------------------------------------------
+@routes.add("GET", f"{API}/retention", role=Role.VIEWER, answer=RetentionView)
+def retention(call: Call[Nothing, None]) -> RetentionView:
+    """Which ended executions are kept, by which rule, and what goes next."""
+    return forgetting.groups(call.service, call.actor)
+
+
+@routes.add(
+    "POST", f"{API}/retention/purge", role=Role.OPERATOR, body=PurgeBody, answer=PurgeView,
+    refusals=(BadArchive, StoreFull),
+)  # fmt: skip
+def apply_retention(call: Call[Nothing, PurgeBody]) -> PurgeView:
+    """Purge now what retention allows to go, without waiting for the next round. Ask again while `is_more`."""
+    return forgetting.apply(call.service, call.actor, dry_run=call.body.dry_run)
 
 
 # --- tokens ----------------------------------------------------------------------------------------

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
-from holdfast.core.errors import InvalidDefinition, InvalidRequest, MalformedRequest, StoreFull, UnknownWorkflow
+from holdfast.core.errors import InvalidDefinition, InvalidRequest, StoreFull, UnknownWorkflow
 from holdfast.core.views import WorkflowView
 from holdfast.engine.items import Reply as Callback
-from holdfast.language import canonical, compile_definition, load_workflow
+from holdfast.language import Definition, Text, canonical, decode, define_all, load_workflows
+from holdfast.language.load import load_data
 
 from .auth import Role
-from .bodies import PublishBody, PublishQuery, WorkflowList, WorkflowVersions
+from .bodies import PublishBody, PublishedView, PublishQuery, WorkflowList, WorkflowVersions
 from .routes import API, JSON, YAML, Call, Nothing, Reply, Table
 
 routes = Table("workflows")
@@ -21,40 +19,53 @@ routes = Table("workflows")
 
 @routes.add(
     "POST", f"{API}/workflows", role=Role.AUTHOR, body=PublishBody, query=PublishQuery, accepts=(JSON, YAML),
-    answer=WorkflowView, status=201, also={200: "The newest version already is this definition"},
+    answer=PublishedView, status=201, also={200: "The newest versions already are these definitions"},
     refusals=(InvalidDefinition, StoreFull),
 )  # fmt: skip
 async def publish(call: Call[PublishQuery, PublishBody | None]) -> Reply:
-    """Publish a definition as the next version of its workflow: JSON, or the YAML text itself."""
+    """Publish definitions as the next versions of their workflows: JSON, or the text of a YAML file.
+
+    A text may hold several documents, and JSON several `definitions`; all are checked, and published in one
+    commit."""
     names: list[str] = []
 
     def ask(reply: Callback) -> None:
-        definition, name = _definition(call)
-        names.append(name)
-        data = canonical(definition)
-        call.service.engine.publish(call.actor.tenant, name, data, call.actor.name, reply)
+        found = _named(call)
+        names.extend(name for name, _ in found)
+        data = [(name, canonical(definition.data)) for name, definition in found]
+        call.service.engine.publish_all(call.actor.tenant, data, call.actor.name, reply)
 
-    version, is_new = await call.app.commit_from_thread(ask)
-    view = await call.app.threaded(call.service.workflow, call.actor, names[0], version)
-    headers = {"location": f"{API}/workflows/{quote(names[0], safe='')}/versions/{version}"}
-    return Reply(msgspec.structs.replace(view, is_new=is_new), 201 if is_new else 200, headers)
+    answers = await call.app.commit_from_thread(ask)
+    views = await call.app.threaded(call.service.just_published, call.actor, names, answers)
+    *also, last = views
+    headers = {"location": f"{API}/workflows/{quote(last.name, safe='')}/versions/{last.version}"}
+    view = PublishedView(**{name: getattr(last, name) for name in WorkflowView.__struct_fields__}, also=also)
+    return Reply(view, 201 if any(each.is_new for each in views) else 200, headers)
 
 
-def _definition(call: Call[PublishQuery, PublishBody | None]) -> tuple[dict[str, Any], str]:
-    body = call.body
+def _named(call: Call[PublishQuery, PublishBody | None]) -> list[tuple[str, Definition]]:
+    """What is to be published, checked, each with its name."""
+    body, name = call.body, call.query.name
     if body is not None:
-        definition, program = body.definition, compile_definition(body.definition)
-        name = body.name or call.query.name or program.name
+        name = body.name or name
+    if body is None:
+        file = call.query.file or "body"
+        found = load_workflows([Text(decode(call.raw, file), file)])
+    elif (body.definition is not None) == bool(body.definitions):
+        raise InvalidRequest("give either definition or definitions")
+    elif body.definition is not None:
+        found = define_all([body.definition], call.query.file)
     else:
-        try:
-            text = call.raw.decode()
-        except UnicodeDecodeError as error:
-            raise MalformedRequest(f"the body is not UTF-8 (byte {error.start})") from None
-        definition, program, _ = load_workflow(text, "body")
-        name = call.query.name or program.name
-    if not name or len(name) > 200 or not name.isprintable() or any(c in "/:?#%\\ " for c in name):
-        raise InvalidRequest("a published workflow needs a name without spaces or any of / : ? # % \\")
-    return definition, name
+        found = define_all(
+            [load_data(each, f"definitions[{at}]") for at, each in enumerate(body.definitions)], call.query.file
+        )
+    if name and len(found) > 1:
+        raise InvalidRequest(f"a name goes with one workflow, and there are {len(found)}")
+    names = [name or each.program.name for each in found]
+    for each in names:
+        if not each or len(each) > 200 or not each.isprintable() or any(c in "/:?#%\\ " for c in each):
+            raise InvalidRequest("a published workflow needs a name without spaces or any of / : ? # % \\")
+    return list(zip(names, found, strict=True))
 
 
 @routes.add("GET", f"{API}/workflows", role=Role.VIEWER, answer=WorkflowList)
@@ -65,7 +76,7 @@ def listing(call: Call[Nothing, None]) -> WorkflowList:
 
 @routes.add("GET", f"{API}/workflows/{{name}}", role=Role.VIEWER, answer=WorkflowVersions, refusals=(UnknownWorkflow,))
 def show(call: Call[Nothing, None]) -> WorkflowVersions:
-    """One workflow: its newest definition and all its versions."""
+    """One workflow: its newest definition, how it is called (`parameters`, `shorthand`), and all its versions."""
     name = call.path["name"]
     versions = call.service.workflows(call.actor, name)
     return WorkflowVersions(name, call.service.workflow(call.actor, name), versions)

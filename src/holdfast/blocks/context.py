@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.model import Level, LogLine
+from holdfast.core.model import Effect, Level, LogLine
 
 from .results import Cancelled
 from .values import encode
@@ -113,10 +113,13 @@ class Context:
     def is_cancelled(self) -> bool:
         return self._is_cancelled
 
-    def check_cancelled(self) -> None:
-        """Raise `Cancelled` if the attempt was asked to stop. Call it between steps that change things."""
+    def check_cancelled(self, effect: Effect | None = None) -> None:
+        """Raise `Cancelled` if the attempt was asked to stop. Call it between steps that change things.
+
+        `effect` says what was changed by then: `Effect.NONE` before the first of them.
+        """
         if self._is_cancelled:
-            raise Cancelled(self._reason)
+            raise Cancelled(self._reason, effect=effect)
 
     def on_cancel(self, stop: Callable[[], None]) -> None:
         """Have `stop` called, from another thread, when the attempt is asked to stop.

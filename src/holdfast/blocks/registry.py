@@ -24,7 +24,13 @@ from .declare import Block
 
 AnyBlock = Block[..., Any]
 
-_BUILT_IN = ("holdfast.blocks.shell", "holdfast.blocks.http", "holdfast.blocks.testing")
+_BUILT_IN = (
+    "holdfast.blocks.shell",
+    "holdfast.blocks.ssh",
+    "holdfast.blocks.http",
+    "holdfast.blocks.load",
+    "holdfast.blocks.testing",
+)
 _ENTRY_POINTS = "holdfast.blocks"
 _FILE_PREFIX = "holdfast_file_"
 

@@ -21,6 +21,7 @@ class Failed(Exception):
         details: Any = None,
         permanent: bool = False,
         effect: Effect | None = None,
+        code: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -28,20 +29,22 @@ class Failed(Exception):
         self.permanent = permanent
         #: what was changed outside; None where the block cannot tell
         self.effect = effect
+        #: of a section in the error index, where there is one
+        self.code = code
 
 
 class PermanentFailure(Failed):
     """Trying again cannot help; the retry policy is not consulted."""
 
-    def __init__(self, message: str, *, details: Any = None, effect: Effect | None = None) -> None:
-        super().__init__(message, details=details, permanent=True, effect=effect)
+    def __init__(self, message: str, *, details: Any = None, effect: Effect | None = None, code: str = "") -> None:
+        super().__init__(message, details=details, permanent=True, effect=effect, code=code)
 
 
 class NothingDone(Failed):
     """Failed before anything was changed, so a retry is safe whatever the block does."""
 
-    def __init__(self, message: str, *, details: Any = None, permanent: bool = False) -> None:
-        super().__init__(message, details=details, permanent=permanent, effect=Effect.NONE)
+    def __init__(self, message: str, *, details: Any = None, permanent: bool = False, code: str = "") -> None:
+        super().__init__(message, details=details, permanent=permanent, effect=Effect.NONE, code=code)
 
 
 class RetryLater(Exception):
@@ -66,4 +69,11 @@ class Unchanged:
 
 
 class Cancelled(BaseException):
-    """The attempt was asked to stop. Control flow: an `except Exception` in a block must not swallow it."""
+    """The attempt was asked to stop. Control flow: an `except Exception` in a block must not swallow it.
+
+    Say `effect=Effect.NONE` where nothing had been changed by then.
+    """
+
+    def __init__(self, reason: str = "", *, effect: Effect | None = None) -> None:
+        super().__init__(reason)
+        self.effect = effect

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import fcntl
-import json
 import os
 import subprocess
 import tempfile
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from . import trees
+from .commands import bytes_kept, judge, own_variables, tail, variables
 from .context import Context
 from .declare import block
-from .results import Failed, NothingDone
+from .results import NothingDone
+from .wanted import Wanted, reader
 
 #: bytes a running command's output file may hold before its older part is given back to the disk
 FILE_LIMIT = 10 * 1024 * 1024
@@ -28,26 +29,28 @@ LOOK = 0.25
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
-class CommandFailed(Failed):
-    """The command ran and ended with an exit code that was not asked for."""
-
-
 @block(name="shell")
 async def shell(
     command: str | list[str],
     ctx: Context,
     env: dict[str, Any] | None = None,
     cwd: str | None = None,
-    exit_code: int | list[int] | Literal["any"] = 0,
+    exit_code: Wanted = 0,
     output_max_size: int = 100_000,
     stdin: str | None = None,
 ) -> dict[str, Any]:
     """Run a command: text through `/bin/sh -c`, a list as program and arguments.
 
-    Values in `env` are text or JSON. Output is cut to its last `output_max_size` characters (-1: all).
+    `exit_code` is what is accepted: a number, `any`, a range `0..3`, a list of these, or tests like
+    `{less-than: 4}`. Values in `env` are text or JSON; `HOLDFAST_IDEMPOTENCY_KEY` is set for the command,
+    the same for every attempt of a visit. Output is cut to its last `output_max_size` characters (-1: all,
+    up to the size of a result) and then begins with `... `.
+
+    Gives `{stdout, stderr, exit_code}`; where the exit code is not accepted, as details of the failure.
     """
+    accepts = reader(exit_code, "shell: exit_code")
     arguments = ["/bin/sh", "-c", command] if isinstance(command, str) else command
-    if not arguments or not arguments[0]:
+    if not command or not arguments[0].strip():
         raise NothingDone("shell: the command is empty", permanent=True)
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         for file in (out, err):
@@ -57,12 +60,13 @@ async def shell(
             given.write(stdin.encode())
             given.seek(0)
         source = given if stdin is not None else None
+        kept = bytes_kept(output_max_size)
         mark = trees.new_mark()
         trees.guard.watch(mark)
         try:
             process = _start(arguments, _environment(mark, env, ctx), cwd, source, out, err)
             try:
-                await _wait(process, (out, err), output_max_size)
+                await _wait(process, (out, err), kept)
             except BaseException:
                 # Shielded: a second cancel must not leave the tree half killed.
                 await asyncio.shield(asyncio.ensure_future(trees.end(process, mark)))
@@ -71,33 +75,19 @@ async def shell(
             trees.guard.release(mark)
         # Killed by signal n is 128 + n, as shells say it; whether sh itself or its child was hit varies.
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
-        result: dict[str, Any] = {
-            "stdout": _tail(out, output_max_size),
-            "stderr": _tail(err, output_max_size),
-            "exit_code": code,
-        }
-    wanted = [exit_code] if isinstance(exit_code, int) else exit_code
-    if wanted != "any" and code not in wanted:
-        said = result["stderr"].strip()[-80:]
-        shown = command if isinstance(command, str) else " ".join(command)
-        shown = shown if len(shown) <= 60 else shown[:60] + "..."
-        message = f"`{shown}` ended with exit code {code}"
-        raise CommandFailed(f"{message}: {said}" if said else message, details=result)
-    return result
+        said, was_cut = _end(out, kept)
+        complained, was_cut_too = _end(err, kept)
+    result = {
+        "stdout": tail(said, was_cut, output_max_size),
+        "stderr": tail(complained, was_cut_too, output_max_size),
+        "exit_code": code,
+    }
+    shown = command if isinstance(command, str) else " ".join(command)
+    return judge("shell", shown, result, accepts, output_max_size < 0 and (was_cut or was_cut_too))
 
 
 def _environment(mark: str, given: dict[str, Any] | None, ctx: Context) -> dict[str, str]:
-    values = trees.environment(mark)
-    values.update(
-        HOLDFAST_EXECUTION=ctx.execution,
-        HOLDFAST_STEP=ctx.step,
-        HOLDFAST_ENTITY=ctx.entity,
-        HOLDFAST_ATTEMPT=str(ctx.attempt),
-        HOLDFAST_IDEMPOTENCY_KEY=ctx.idempotency_key,
-    )
-    for name, value in (given or {}).items():
-        values[name] = value if isinstance(value, str) else json.dumps(value)
-    return values
+    return {**trees.environment(mark), **own_variables(ctx), **variables(given)}
 
 
 def _start(
@@ -136,9 +126,8 @@ async def _wait(process: subprocess.Popen[bytes], files: tuple[IO[bytes], ...], 
     try:
         while process.poll() is None:
             await asyncio.wait({ended}, timeout=LOOK if watcher >= 0 else 0.02)
-            if keep >= 0:
-                for file in files:
-                    _shorten(file, keep)
+            for file in files:
+                _shorten(file, keep)
     finally:
         if watcher >= 0:
             loop.remove_reader(watcher)
@@ -155,7 +144,7 @@ def _shorten(file: IO[bytes], keep: int) -> None:
     status = os.fstat(file.fileno())
     if status.st_blocks * 512 <= FILE_LIMIT:
         return
-    length = status.st_size - 4 * keep  # a character has at most four bytes
+    length = status.st_size - keep
     if length <= 0:
         return
     # A hole leaves offsets alone; to truncate could lose what is written between our two system calls.
@@ -165,10 +154,8 @@ def _shorten(file: IO[bytes], keep: int) -> None:
         os.ftruncate(file.fileno(), 0)
 
 
-def _tail(file: IO[bytes], limit: int) -> str:
+def _end(file: IO[bytes], keep: int) -> tuple[bytes, bool]:
+    """The last bytes of an output, and whether there were others before them."""
     size = os.fstat(file.fileno()).st_size
-    start = 0 if limit < 0 else max(0, size - 4 * limit)
-    text = os.pread(file.fileno(), size - start, start).decode(errors="replace")
-    if limit < 0 or (start == 0 and len(text) <= limit):
-        return text
-    return "... " + text[len(text) - limit :] if limit else "... "
+    start = max(0, size - keep)
+    return os.pread(file.fileno(), size - start, start), start > 0

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.errors import BadUsage
 
 from .connect import reach_options, reading, writing
-from .inputs import load_source, typed
+from .inputs import load_sources, typed, with_types
 from .options import id_argument, output_option
 from .recap import emit
 from .refusals import dumps, show_problems
@@ -48,7 +48,7 @@ def signal_command(
     settings = Settings({"server": server, "token": token, "store": store})
     with writing(settings) as verbs:
         view = verbs.signal(id, name, payload, key)
-        is_live = _goes_on(verbs)
+        is_live = goes_on(verbs)
     if output == "json":
         emit(view, output)
         return
@@ -57,7 +57,7 @@ def signal_command(
         say(dim("it goes on when an engine runs here: holdfast up"))
 
 
-def _goes_on(verbs: Any) -> bool:
+def goes_on(verbs: Any) -> bool:
     """Whether an engine remains after us: one that we started for the occasion leaves with us."""
     from .local import LocalVerbs
 
@@ -124,7 +124,7 @@ def cancel_command(
         return
     with writing(settings) as verbs:
         view = verbs.cancel(view.id, reason)
-        is_live = _goes_on(verbs)
+        is_live = goes_on(verbs)
     if is_data:
         emit(view, output)
         return
@@ -140,23 +140,24 @@ def cancel_command(
 @output_option(("text", "json"), "text")
 @reach_options
 def publish_command(files: tuple[str, ...], name: str, output: str, server: str, token: str, store: str) -> None:
-    """Publish workflows. All files are checked before the first is published.
+    """Publish workflows: all of all files in one commit, or none if there is an error in one.
 
-    A definition that is already the newest version of its name gets no new one.
+    A file may hold several, separated by lines with `---`; each then needs a name. A definition that is already the
+    newest version of its name gets no new one.
     """
     if name and len(files) > 1:
         raise BadUsage("--name goes with one file")
-    sources = [load_source(file, name) for file in files]
+    settings = Settings({"server": server, "token": token, "store": store})
+    sources = with_types(settings, lambda library: load_sources(files, name, library))
     for source in sources:
         if source.warnings:
             show_problems(source.warnings)
-    settings = Settings({"server": server, "token": token, "store": store})
     with writing(settings) as verbs:
-        views = [verbs.publish(source.definition) for source in sources]
+        views = verbs.publish_all([source.definition for source in sources])
     if output == "json":
         click.echo(dumps([msgspec.to_builtins(msgspec.structs.replace(view, definition=None)) for view in views]))
         return
     for view in views:
         what = "published" if view.is_new else "unchanged"
         say(f"{what}  {bold(view.name)}  version {view.version}")
-    say(dim(f"run it: holdfast run {views[0].name}"))
+    say(dim(f"run it: holdfast run {views[-1].name}"))

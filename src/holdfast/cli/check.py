@@ -12,7 +12,7 @@ from holdfast.core.errors import InvalidDefinition, Refused
 from holdfast.core.model import Problem
 
 from .connect import traceback_option
-from .inputs import modules_of, read_text
+from .inputs import STDIN, modules_of, read_text
 from .refusals import OK, USAGE, dumps, show_problems
 from .text import bold, dim, plural, say, style
 
@@ -21,18 +21,19 @@ from .text import bold, dim, plural, say, style
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @click.option("-m", "--module", "modules", multiple=True, metavar="MODULE",
               help="Check the inputs of blocks in that module too.")  # fmt: skip
+@click.option("--strict", is_flag=True, help="Warnings are errors.")
 @click.option("-o", "--output", "--format", "output", type=click.Choice(["text", "json", "github"]), default="text",
               show_default=True, help="Form of the output.")  # fmt: skip
 @traceback_option
-def check_command(files: tuple[str, ...], modules: tuple[str, ...], output: str) -> int:
-    """Check workflow files without running them. Exit code 2 if there is an error.
+def check_command(files: tuple[str, ...], modules: tuple[str, ...], strict: bool, output: str) -> int:
+    """Check workflow files without running them; `-` is stdin. Exit code 2 if there is an error, or with `--strict` a
+    warning.
 
     Everything is checked: keys, step types, expressions, names, and the inputs of blocks that are built in,
-    installed, in `blocks.py` beside the file, or given with `-m`.
+    installed, in `blocks.py` beside the file, or given with `-m`. Workflows of all files know each other by name, as
+    they do when they are published together.
     """
-    found: dict[str, list[Problem]] = {}
-    for file in files:
-        found[file] = _problems(file, modules)
+    found = _check(files, modules)
     everything = [problem for problems in found.values() for problem in problems]
     errors = sum(not problem.warning for problem in everything)
     if output == "json":
@@ -47,31 +48,44 @@ def check_command(files: tuple[str, ...], modules: tuple[str, ...], output: str)
                 say(f"{style('ok', fg='green')}  {bold(file)}")
         if everything:
             show_problems(everything, is_error=False)
-    if output == "github" and not everything:
-        say(dim(f"{plural(len(files), 'file')} ok"))
-    return USAGE if errors else OK
+    if output != "json" and not everything and (output == "github" or len(found) > 1):
+        say(dim(f"{plural(len(found), 'file')} ok"))
+    return USAGE if errors or (strict and everything) else OK
 
 
-def _problems(file: str, modules: Sequence[str]) -> list[Problem]:
+def _check(files: Sequence[str], modules: Sequence[str]) -> dict[str, list[Problem]]:
     from pathlib import Path
 
-    from holdfast.language import examine
+    from holdfast.language import Text, examine
 
-    try:
-        program, problems = examine(read_text(file), file)
-    except InvalidDefinition as invalid:
-        return [*invalid.problems]
-    except Refused as refused:
-        return [Problem(refused.code, refused.message, file=file)]
-    misfits = _misfits(program, modules_of(modules, Path(file)), file)
-    # An expression that cannot be read leaves no value, a misspelt key no input: what merely follows from an error
-    # of the step itself is not told. A parameter that stands there under a wrong name is wrong in any case.
+    found: dict[str, list[Problem]] = {STDIN if file == "-" else file: [] for file in files}
+    texts: list[Text] = []
+    for file in dict.fromkeys(files):
+        shown = STDIN if file == "-" else file
+        try:
+            texts.append(Text(read_text(file), shown))
+        except InvalidDefinition as invalid:
+            found[shown] = [*invalid.problems]
+        except Refused as refused:
+            found[shown] = [Problem(refused.code, refused.message, file=shown)]
+    for file, programs, problems in examine(texts):
+        listed = [*problems]
+        beside = modules_of(modules, Path(file) if file != STDIN else None)
+        for program in programs:
+            listed += _misfits_to_tell(program, problems, beside, file)
+        found[file] = sorted(listed, key=lambda problem: (problem.line, problem.column))
+    return found
+
+
+def _misfits_to_tell(program: Any, problems: Sequence[Problem], modules: Sequence[str], file: str) -> list[Problem]:
+    """An expression that cannot be read leaves no value, a misspelt key no input: what merely follows from an error of
+    the step itself is not told. A parameter that stands there under a wrong name is wrong in any case."""
+    misfits = _misfits(program, modules, file)
     errors = [problem.path for problem in problems if not problem.warning]
     broken = [step.path for step in program.steps
               if step.spec >= 0 and any(path.startswith(step.path) for path in errors)]  # fmt: skip
-    told = [misfit for misfit in misfits
+    return [misfit for misfit in misfits
             if misfit.code == "HF0140" or not any(misfit.path.startswith(path) for path in broken)]  # fmt: skip
-    return sorted([*problems, *told], key=lambda problem: (problem.line, problem.column))
 
 
 def _misfits(program: Any, modules: Sequence[str], file: str) -> list[Problem]:
@@ -106,11 +120,22 @@ def _plain(problems: Sequence[Problem]) -> list[Any]:
 def _annotation(problem: Problem) -> str:
     """A line that GitHub shows beside the code."""
     kind = "warning" if problem.warning else "error"
-    place = f"file={problem.file},line={max(problem.line, 1)},col={max(problem.column, 1)}"
+    line, column = max(problem.line, 1), max(problem.column, 1)
+    place = f"file={_property(problem.file)},line={line},col={column}"
+    if problem.line and problem.width > 1:
+        place += f",endColumn={column + problem.width}"
     text = problem.message + (f" ({problem.help})" if problem.help else "")
+    return f"::{kind} {place},title={problem.code}::{_escaped(text)}"
+
+
+def _escaped(text: str) -> str:
     for char, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(char, code)
-    return f"::{kind} {place},title={problem.code}::{text}"
+    return text
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
 
 
 @click.command("schema", short_help="JSON Schema of workflow files, for editors.")

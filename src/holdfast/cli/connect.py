@@ -102,7 +102,7 @@ def reading(settings: Settings) -> Iterator[Verbs]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-"))
             store = SqliteStore(Path(folder) / "empty.db")
         stack.callback(store.close)
-        yield LocalVerbs(Service(store), me(), has_engine=False)
+        yield LocalVerbs(Service(store, keeping=settings.keeping()), me(), has_engine=False)
 
 
 @contextmanager
@@ -129,8 +129,11 @@ def open_embedded(settings: Settings, first: Callable[[Embedded], None] | None =
     there before anything moves."""
     from holdfast.embedded import Embedded
 
+    kept = settings.keeping()
     with writable(f"the server key cannot be kept in {shown_path(settings.folder)}"):
-        embedded = Embedded(settings.store, folder=settings.folder, engine_name=f"engine-{os.getpid()}", **options)
+        embedded = Embedded(
+            settings.store, folder=settings.folder, engine_name=f"engine-{os.getpid()}", keeping=kept, **options
+        )
     if first is not None:
         try:
             first(embedded)

@@ -30,7 +30,7 @@ class Section(NamedTuple):
 
 class Topic(NamedTuple):
     name: str
-    #: error, step, key, status, verb
+    #: error, step, key, kind (of an error), status, verb
     kind: str
     title: str
     lines: tuple[str, ...]
@@ -64,7 +64,7 @@ def topics() -> tuple[Topic, ...]:
         )
         for section in sections().values()
     ]  # fmt: skip
-    return (*errors, *_language(), *_lifecycle())
+    return (*errors, *_language(), *_kinds(), *_lifecycle())
 
 
 def _language() -> list[Topic]:
@@ -88,6 +88,17 @@ def _language() -> list[Topic]:
             if key.aliases:
                 lines.append(f"also\t{', '.join(key.aliases)}")
             found.append(Topic(key.name, "key", f"the key `{key.name}` of {where}", tuple(lines)))
+    return found
+
+
+def _kinds() -> list[Topic]:
+    from holdfast.language.kinds import KINDS, OF_BLOCKS, OF_STEPS
+
+    found = []
+    for name, text in KINDS.items():
+        is_seen = name in OF_STEPS or name in OF_BLOCKS
+        seen = "`on-error`, as `error.kind`" if is_seen else "nobody but the history"
+        found.append(Topic(name, "kind", f"errors of kind `{name}`", (f"means\t{text}", f"seen by\t{seen}")))
     return found
 
 
@@ -204,6 +215,7 @@ def _index(output: str) -> None:
         ("error", "Errors"),
         ("step", "Steps"),
         ("key", "Keys"),
+        ("kind", "Kinds of errors"),
         ("status", "Statuses"),
         ("verb", "Verbs"),
     ):

@@ -62,10 +62,11 @@ class Feed:
 class Follower:
     """Shows an execution on a screen. Can be continued through other verbs after a failure."""
 
-    def __init__(self, id: str, screen: Screen) -> None:
+    def __init__(self, id: str, screen: Screen, logs: int = 0) -> None:
         self.id = id
         self.screen = screen
-        self._logs = 0
+        #: number of the last log line that was shown
+        self._logs = logs
         self._trouble = ""
 
     def until_ended(self, verbs: Verbs, deadline: float | None = None) -> ExecutionView:

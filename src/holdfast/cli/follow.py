@@ -11,8 +11,8 @@ import msgspec
 from holdfast.core.views import LogView
 
 from .connect import reach_options, reading
+from .facts import event_table, event_text, with_runs
 from .feed import Follower
-from .look import event_table, event_text
 from .options import id_argument, output_option
 from .progress import Progress
 from .recap import emit, exit_status, recap
@@ -128,7 +128,10 @@ def events_command(id: str, follow: bool, after: int, output: str, server: str, 
     with reading(settings) as verbs:
         view = verbs.show(id)
         if follow and _warn_if_still(verbs, view.is_ended):
+            run = 1
             for event in verbs.follow(view.id, after):
+                if output == "text" and not after:
+                    run = with_runs([event], run)
                 if output == "json":
                     found.append(event)
                 else:
@@ -137,6 +140,8 @@ def events_command(id: str, follow: bool, after: int, output: str, server: str, 
             while page := verbs.events(view.id, after):
                 after = page[-1]["seq"]
                 found += page
+            if output == "text" and found and found[0]["seq"] == 1:
+                with_runs(found)
             if output != "json":
                 _print_events(found, output)
     if output == "json":

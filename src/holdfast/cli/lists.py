@@ -37,18 +37,33 @@ def _list(items: Sequence[Any], output: str, draw: Callable[[Any], str], none: s
 @output_option(_FORMS, "table")
 @reach_options
 def workflows_command(name: str, output: str, server: str, token: str, store: str) -> None:
-    """Published workflows, the newest version of each; with NAME, all versions of one and its definition."""
+    """Published workflows, the newest version of each, with the short form of those that are used as steps; with NAME,
+    all versions of one, how it is called and its definition."""
     with reading(Settings({"server": server, "token": token, "store": store})) as verbs:
         views = verbs.workflows(name)
-        definition = verbs.workflow(name).definition if name and output == "table" else None
+        newest = verbs.workflow(name) if name and output == "table" else None
     _list(views, output, _workflows, "no workflow is published; `holdfast publish FILE` publishes one")
-    if definition is not None:
-        click.echo("\n" + "\n".join(value_lines(definition)))
+    if newest is not None:
+        called = [("Takes", ", ".join(newest.parameters or ())), ("Short form", _short_form(newest))]
+        told = [(word, text) for word, text in called if text]
+        if told:
+            click.echo("\n" + pairs(told))
+        click.echo("\n" + "\n".join(value_lines(newest.definition)))
+
+
+def _short_form(view: WorkflowView) -> str:
+    return f"{view.name} {view.shorthand}" if view.shorthand else ""
 
 
 def _workflows(views: list[WorkflowView]) -> str:
-    rows = [[v.name, str(v.version), f"{ago(v.published_at)} ago", v.published_by, dim(v.digest[:12])] for v in views]
-    return table(["NAME", "VERSION", "PUBLISHED", "BY", "DIGEST"], rows, right=(1, 2))
+    rows = [
+        [
+            view.name, str(view.version), f"{ago(view.published_at)} ago", view.published_by, dim(view.digest[:12]),
+            dim(brief(_short_form(view) or view.description.partition("\n")[0], 60)),
+        ]
+        for view in views
+    ]  # fmt: skip
+    return table(["NAME", "VERSION", "PUBLISHED", "BY", "DIGEST", ""], rows, right=(1, 2))
 
 
 @click.command("blocks", short_help="Registered blocks, and who offers them.")

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.errors import BadUsage, Refused, ServerUnreachable
 from holdfast.core.model import Actor, Status
 from holdfast.core.views import (
+    ApprovalView,
     BlockView,
+    EntityView,
     ExecutionView,
     HealthView,
     JobView,
+    LockView,
     LogView,
+    PurgeView,
     QueueView,
+    RetentionView,
+    SensorView,
+    StandingView,
     WhyView,
     WorkerView,
     WorkflowView,
 )
+from holdfast.engine import forgetting
+from holdfast.engine.reviving import replaying, resuming
 from holdfast.engine.service import Service
 from holdfast.store.sqlite_reading import ReadingStore
 
@@ -58,10 +67,12 @@ class LocalVerbs:
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        entity: str = "",
     ) -> ExecutionView:
         return self.service.start(
-            self.actor, workflow=workflow, definition=definition, input=input, key=key, labels=labels, id=id
-        )
+            self.actor, workflow=workflow, definition=definition, input=input, key=key, labels=labels, id=id,
+            entity=entity,
+        )  # fmt: skip
 
     def show(self, id: str) -> ExecutionView:
         return self.service.show(self.actor, id)
@@ -118,8 +129,41 @@ class LocalVerbs:
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self.service.cancel(self.actor, id, reason)
 
+    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+        if dry_run:
+            return self.service.plan(self.actor, id, resuming(self.actor, force, reason))
+        return self.service.resume(self.actor, id, force=force, reason=reason)
+
+    def replay(
+        self, id: str, start: str, *, force: bool = False, reason: str = "", dry_run: bool = False
+    ) -> ExecutionView:
+        if dry_run:
+            return self.service.plan(self.actor, id, replaying(self.actor, start, force, reason))
+        return self.service.replay(self.actor, id, start, force=force, reason=reason)
+
+    def standing(self, id: str) -> StandingView:
+        return self.service.standing(self.actor, id)
+
+    def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView:
+        return self.service.approve(self.actor, id, step, approved=approved, note=note)
+
+    def approvals(self) -> list[ApprovalView]:
+        return self.service.approvals(self.actor)
+
+    def purge(self, id: str) -> ExecutionView:
+        return forgetting.purge(self.service, self.actor, id)
+
+    def retention(self) -> RetentionView:
+        return forgetting.groups(self.service, self.actor)
+
+    def apply_retention(self, *, dry_run: bool = False) -> PurgeView:
+        return forgetting.apply(self.service, self.actor, dry_run=dry_run)
+
     def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
         return self.service.publish(self.actor, definition, name)
+
+    def publish_all(self, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]:
+        return self.service.publish_all(self.actor, definitions)
 
     def workflows(self, name: str = "") -> list[WorkflowView]:
         return self.service.workflows(self.actor, name)
@@ -129,6 +173,35 @@ class LocalVerbs:
 
     def definition(self, id: str) -> Any:
         return self.service.definition(self.actor, self.service.resolve(self.actor, id))
+
+    def locks(self, entity: str = "") -> list[LockView]:
+        return self.service.locks(self.actor, entity)
+
+    def lock(self, entity: str, name: str) -> LockView:
+        return self.service.lock(self.actor, entity, name)
+
+    def release_lock(self, entity: str, name: str) -> LockView:
+        return self.service.release_lock(self.actor, entity, name)
+
+    def entities(self) -> list[EntityView]:
+        return self.service.entities(self.actor)
+
+    def entity(self, id: str) -> EntityView:
+        return self.service.entity(self.actor, id)
+
+    def put_entity(
+        self, id: str, *, type: str = "", name: str = "", labels: dict[str, str] | None = None
+    ) -> EntityView:
+        return self.service.put_entity(self.actor, id, type=type, name=name, labels=labels)
+
+    def sensor(self, entity: str, name: str, kind: str = "sensor") -> SensorView:
+        return self.service.sensor(self.actor, entity, name, kind)
+
+    def set_sensor(self, entity: str, name: str, value: Any, kind: str = "sensor") -> SensorView:
+        return self.service.set_sensor(self.actor, entity, name, value, kind)
+
+    def clear_sensor(self, entity: str, name: str, kind: str = "sensor") -> None:
+        self.service.clear_sensor(self.actor, entity, name, kind)
 
     def blocks(self) -> list[BlockView]:
         return self.service.blocks()

@@ -8,20 +8,19 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.core.model import Status
-from holdfast.core.views import ExecutionView, JobView
+from holdfast.core.model import DEFAULT_ENTITY, Status
+from holdfast.core.views import ExecutionView, JobView, StandingView
 
 from .connect import reach_options, reading
+from .facts import event_table, with_runs
 from .local import statuses_of
 from .options import complete_statuses, complete_workflows, id_argument, output_option
 from .progress import Progress
 from .refusals import dumps
 from .screens import still_tree
 from .settings import Settings
-from .text import ago, bold, brief, clock, columns, dim, moment, pairs, say, status, style, table, took, value_lines
+from .text import ago, bold, brief, columns, dim, moment, pairs, say, status, style, table, took, value_lines
 
-#: fields that say nothing
-_QUIET = (("effect", "NONE"), ("visit", 1))
 #: events that `show` ends with
 RECENT = 12
 
@@ -103,10 +102,12 @@ def _list(views: list[ExecutionView], *, is_wide: bool) -> str:
 def _remark(view: ExecutionView) -> str:
     if view.error is not None:
         place = f"{view.error.step}: " if view.error.step else ""
-        return brief(place + view.error.message, 70)
-    if view.is_safe is False:
-        return "unsafe"
-    return ""
+        return f"{_run(view)}{brief(place + view.error.message, 70)}"
+    return f"{_run(view)}{'unsafe' if view.is_safe is False else ''}".rstrip()
+
+
+def _run(view: ExecutionView) -> str:
+    return f"run {view.run}  " if view.run > 1 else ""
 
 
 @click.command("show", short_help="Everything about one execution.")
@@ -123,6 +124,7 @@ def show_command(id: str, full: bool, output: str, server: str, token: str, stor
             click.echo(dumps(msgspec.to_builtins(view)))
             return
         definition = verbs.definition(view.id)
+        standing = verbs.standing(view.id)
         events: list[dict[str, Any]] = []
         while page := verbs.events(view.id, events[-1]["seq"] if events else 0):
             events += page
@@ -134,8 +136,11 @@ def show_command(id: str, full: bool, output: str, server: str, token: str, stor
         click.echo(f"\n{bold('Error')}\n{_error(view, full)}")
     if view.output is not None:
         click.echo(f"\n{bold('Output')}\n{_output(view.output, full)}")
+    if where := _standing(standing):
+        click.echo(f"\n{bold('Stands')}\n{where}")
     if view.waiting:
         click.echo(f"\n{bold('Waiting')}\n" + "\n".join(f"  {text}" for text in view.waiting))
+    with_runs(events)
     click.echo(f"\n{bold('Events')}")
     if len(events) > RECENT:
         click.echo(dim(f"  … {len(events) - RECENT} before (holdfast events {view.id[:8]})"))
@@ -156,9 +161,34 @@ def _head(view: ExecutionView) -> str:
         rows.append(("Moved", f"{ago(view.updated_at)} ago"))
     if view.labels:
         rows.append(("Labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())))
+    if view.entity != DEFAULT_ENTITY:
+        rows.append(("Entity", view.entity))
     if view.run > 1:
         rows.append(("Run", str(view.run)))
     return pairs(rows)
+
+
+def _standing(standing: StandingView) -> str:
+    """Where it is, from where it can be replayed, and how to go on with what has ended."""
+    id, rows = standing.id[:8], []
+    for lane in standing.lanes[:RECENT]:
+        name = "at" if len(standing.lanes) == 1 else f"lane {lane.lane}"
+        state = {"stopped": "failed" if lane.error else "stopped", "nothing": ""}.get(lane.wait, f"waits: {lane.wait}")
+        rows.append((name, f"{lane.step or 'its end'}  {dim(state)}".rstrip()))
+    if len(standing.lanes) > RECENT:
+        rows.append(("lanes", f"… and {len(standing.lanes) - RECENT} more"))
+    if standing.waypoints:
+        marks = [mark.start if mark.start in (mark.step, "start") else f"{mark.start} ({mark.step})"
+                 for mark in standing.waypoints]  # fmt: skip
+        rows.append(("waypoints", brief(", ".join(marks), 100)))
+    if Status[standing.status].is_ended:
+        if standing.refusal is None:
+            rows.append(("resume", bold(f"holdfast resume {id}")))
+        elif not standing.status.startswith("COMPLETED"):
+            rows.append(("resume", f"not without --force: {standing.refusal.message}"))
+        if standing.waypoints:
+            rows.append(("replay", bold(f"holdfast replay {id} --from {standing.waypoints[-1].start}")))
+    return pairs(rows, "  ")
 
 
 def _safety(view: ExecutionView) -> str:
@@ -204,37 +234,6 @@ def _progress(id: str, definition: Any, events: list[dict[str, Any]]) -> Progres
     return progress
 
 
-def event_table(events: list[dict[str, Any]], indent: str = "") -> str:
-    rows = [
-        [dim(str(event["seq"])), dim(clock(event["at"])), event["type"], dim(event_text(event))] for event in events
-    ]
-    return table((), rows, right=(0,), indent=indent)
-
-
-def event_text(event: dict[str, Any]) -> str:
-    """The fields of an event on one line."""
-    hidden = ("seq", "at", "type", "ops", "specs", "definition", "format", "tenant", "logs", "lane", "spec")
-    parts = []
-    for name, value in event.items():
-        if name in hidden or value in (None, "", {}, [], False) or (name, value) in _QUIET:
-            continue
-        if name == "failure":
-            parts.append(brief(value.get("message", ""), 70))
-        elif name == "statuses":
-            parts.append(" → ".join(value))
-        elif name == "actor":
-            parts.append(f"by {value.get('name', '')}")
-        elif name == "due":
-            parts.append(f"due {clock(value)}")
-        else:
-            parts.append(f"{name} {brief(value, 50)}")
-    if event["type"] == "LaneAdvanced":
-        parts = [f"lane {event['lane']}", *(f'says "{brief(line["message"], 60)}"' for line in event["logs"])]
-    if event["type"] == "BlocksPinned":
-        parts = [f"{spec['block']} {spec['version']}" for spec in event["specs"]]
-    return brief("  ".join(parts), 110)
-
-
 @click.command("why", short_help="Why is it where it is, and what would move it?")
 @id_argument
 @output_option(("text", "json"), "text")
@@ -262,12 +261,17 @@ def why_command(id: str, output: str, server: str, token: str, store: str) -> No
         if not is_alive:
             sentences.append("no engine is running here, so nothing moves until one does")
             commands.insert(0, "holdfast up")
-    text = " ".join(f"{sentence[:1].upper()}{sentence[1:].rstrip('.')}." for sentence in sentences)
+    text = " ".join(_sentence(sentence) for sentence in sentences)
     click.echo(textwrap.fill(text, columns(100), break_on_hyphens=False))
     for command in dict.fromkeys(commands):
         click.echo(f"\n  {bold(command)}")
     if has_ended and why.status.startswith("FAILED"):
         click.echo(f"\n  {bold(f'holdfast show {short}')}")
+
+
+def _sentence(text: str) -> str:
+    whole = f"{text[:1].upper()}{text[1:].rstrip('.')}"
+    return whole if whole.endswith(("?", "!")) else f"{whole}."
 
 
 @click.command("jobs", short_help="Its jobs: what was done outside, by whom, with what effect.")

@@ -44,6 +44,12 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Act": {
         "signal": Entry("act", "Send a signal to an execution."),
         "cancel": Entry("act", "Stop an execution in good order."),
+        "resume": Entry("again", "Carry on where an execution failed or was stopped."),
+        "replay": Entry("again", "Do again what follows a step."),
+        "approve": Entry("approve", "Approve a step that waits for it."),
+        "reject": Entry("approve", "Reject a step that waits for approval."),
+        "approvals": Entry("approve", "What waits for somebody's approval."),
+        "purge": Entry("keep", "Forget executions that have ended."),
         "publish": Entry("act", "Publish workflows under their names."),
     },
     "Write": {
@@ -57,6 +63,10 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "blocks": Entry("lists", "Registered blocks, and who offers them."),
         "workers": Entry("lists", "Workers, and what they are doing."),
         "queues": Entry("lists", "Queues, and how long jobs wait in them."),
+        "locks": Entry("locks", "Locks: who holds them, who waits, and taking one away."),
+        "entity": Entry("entity", "Entities, their sensors and configuration."),
+        "retention": Entry("keep", "Which ended executions are kept, and what goes next."),
+        "archive": Entry("archive", "Read back what was purged."),
         "token": Entry("token", "Create, list and revoke API tokens."),
         "verify": Entry("verify", "Check every invariant of a store."),
         "doctor": Entry("doctor", "Check this machine and this project."),
@@ -68,8 +78,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
 #: commands that are over when whoever reads them (`head`, a pager) has seen enough. All others have something to
 #: do, or a verdict to give, whoever looks.
 LOOKING = frozenset(
-    ("ps", "show", "why", "logs", "events", "jobs", "schema", "explain", "workflows", "blocks", "workers", "queues",
-     "completion", "version")
+    ("ps", "show", "why", "logs", "events", "jobs", "approvals", "schema", "explain", "workflows", "blocks", "workers",
+     "queues", "retention", "completion", "version")
 )  # fmt: skip
 
 EXIT_CODES = """\

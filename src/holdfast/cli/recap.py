@@ -40,8 +40,11 @@ def emit(view: ExecutionView, output: str, *, detached: bool = False) -> None:
 
 
 def recap(view: ExecutionView, progress: Progress | None = None) -> None:
-    lasted = took((view.ended_at or view.updated_at) - view.created_at)
-    parts = [lasted]
+    # Of a run after the first one, the time of that run.
+    began = progress.began if progress is not None and view.run > 1 else view.created_at
+    parts = [took((view.ended_at or view.updated_at) - began)]
+    if view.run > 1:
+        parts.insert(0, f"run {view.run}")
     if view.progress.total:
         parts.append(plural(view.progress.total, "job"))
     if progress is not None and progress.retries:
@@ -55,7 +58,7 @@ def recap(view: ExecutionView, progress: Progress | None = None) -> None:
         say(dim("  safe: nothing was left behind"))
     if exit_status(view) != OK:
         short = view.id[:8]
-        say(dim(f"  next: holdfast why {short} | holdfast show {short} | holdfast logs {short}"))
+        say(dim(f"  next: holdfast why {short} | holdfast show {short} | holdfast resume {short} --dry-run"))
 
 
 def show_error(error: ErrorView, indent: str = "  ") -> None:

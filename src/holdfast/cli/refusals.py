@@ -55,7 +55,19 @@ def report(error: Exception, arguments: Sequence[str]) -> int:
     if as_json:
         click.echo(dumps({"error": error_object(refused)}))
     show(refused)
+    if refused.code == "HF0203" and (where := _where_archived(arguments)):
+        click.echo(f"  = help: it was purged, and is in the archive: `{where}`", err=True)
     return exit_code(refused.code)
+
+
+def _where_archived(arguments: Sequence[str]) -> str:
+    """What shows the execution that was asked for, if it is not in the store but in an archive."""
+    from .archive import where
+
+    try:
+        return where([word for word in arguments if not word.startswith("-")])
+    except (Refused, OSError):
+        return ""
 
 
 def _as_refused(error: Exception) -> Refused | None:

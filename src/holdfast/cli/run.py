@@ -26,7 +26,7 @@ from holdfast.core.views import ExecutionView
 from . import serverfile
 from .connect import reach_options
 from .feed import LOOK, Follower
-from .inputs import collect, is_file, load_source, modules_of, published
+from .inputs import collect, is_file, load_source, modules_of, published, split_name, with_types
 from .options import complete_files, complete_ids, output_option
 from .progress import Progress
 from .recap import emit, exit_status, recap
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 @click.option("-i", "--input", "inputs", multiple=True, metavar="K=V", help="An input; `K:=JSON` for JSON. Repeatable.")
 @click.option("--input-file", default="", metavar="FILE", help="Inputs from a YAML or JSON file; `-` for stdin.")
 @click.option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Python module or file with blocks.")
-@click.option("--name", default="", help="Call the workflow so, whatever the file says.")
+@click.option("--name", default="", help="Which workflow of a file that holds several; the only one is called so.")
 @click.option("--key", default="", help="Idempotency key: the same key starts it once.")
 @click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="Put a label on the execution.")
+@click.option("--entity", default="", metavar="ID", help="What it works upon.  [default: the default entity]")
 @click.option("--timeout", type=float, default=None, metavar="S", help="Stop waiting after S seconds; it goes on.")
 @click.option("--detach", is_flag=True, help="Do not wait: print the id and leave.")
 @click.option("--continue", "resume", default="", metavar="ID", help="Go on with an unfinished execution.",
@@ -64,6 +65,7 @@ def run_command(
     name: str,
     key: str,
     labels: tuple[str, ...],
+    entity: str,
     timeout: float | None,
     detach: bool,
     resume: str,
@@ -83,14 +85,17 @@ def run_command(
     \b
       holdfast run hello.yaml --input name=Ada
       holdfast run upgrade.yaml -i 'hosts:=["a","b"]' -o json
+      holdfast run upgrade.yaml#check        # one of several in a file; otherwise the last
+
     """
     if bool(file) == bool(resume):
         raise BadUsage("give a workflow file, the name of a published workflow, or --continue ID")
     from_file = bool(file) and is_file(file)
-    path = Path(file) if from_file and file != "-" else None
+    name_of_file = split_name(file)[0]
+    path = Path(name_of_file) if from_file and name_of_file != "-" else None
     flags = {"server": server, "token": token, "store": store, "modules": modules}
     settings = Settings(flags, start=path.parent if path else None)
-    source = load_source(file, name) if from_file else None
+    source = with_types(settings, lambda library: load_source(file, name, library)) if from_file else None
     if source is not None and source.warnings and not quiet:
         show_problems(source.warnings)
     # Before anything is opened: a wrong --input must not cost a store.
@@ -100,13 +105,13 @@ def run_command(
     session = open_session(settings, modules_of(settings["modules"], path), slots=0 if detach else None)
     try:
         if source is not None:
-            asked.start = {"definition": source.definition, "input": given}
+            asked.start = {"definition": source.definition, "input": given, "entity": entity}
             program: YamlProgram | None = source.program
         elif resume:
             program = None
         else:
             program = published(session.verbs, file)
-            asked.start = {"workflow": file, "input": collect(inputs, input_file, program)}
+            asked.start = {"workflow": file, "input": collect(inputs, input_file, program), "entity": entity}
     except BaseException:
         session.close(0)
         raise
@@ -158,6 +163,8 @@ class Run:
         self.program = program
         self.began = time.monotonic()
         self.id = ""
+        #: log lines that need not be shown
+        self.logs = 0
         #: how it ended, once it has
         self.view: ExecutionView | None = None
 
@@ -188,8 +195,8 @@ class Run:
             self.session.serve_soon()
         if asked.browser:
             _open_browser(self.session)
-        screen = screen_for(Progress(self.program, self.id), quiet=asked.quiet)
-        follower = Follower(self.id, screen)
+        screen = screen_for(self._progress(), quiet=asked.quiet)
+        follower = Follower(self.id, screen, self.logs)
         deadline = None if asked.timeout is None else self.began + asked.timeout
         screen.open()
         try:
@@ -205,6 +212,9 @@ class Run:
         emit(view, asked.output)
         self._close(exit_status(view))
         return exit_status(view)
+
+    def _progress(self) -> Progress:
+        return Progress(self.program, self.id)
 
     def _close(self, code: int) -> None:
         """The result is out. What our worker does for other executions gets the time it needs: to stop it would

@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from holdfast.core.lanes import HANDLER, WAITING, Op
 from holdfast.core.views import LogView
 
-from .progress import OVER, Progress, Row
+from .progress import GROUPS, OVER, Progress, Row
 from .text import MARKS, clip, columns, dim, is_plain, say, style, took
 
 _LEVELS = {"WARNING": "yellow", "ERROR": "red"}
 _SPIN = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+#: signals that begin so answer an `approve` step
+APPROVAL = "approve/"
 #: seconds after which a line says that a job is still running
 STILL = 3.0
 
@@ -77,6 +80,8 @@ class PlainScreen:
         self.progress = progress
         #: jobs already spoken of as running
         self._told: set[int] = set()
+        #: a pause that was set, until it is known where
+        self._pause: dict[str, Any] | None = None
 
     def open(self) -> None:
         """The first line comes with the first event."""
@@ -89,7 +94,11 @@ class PlainScreen:
 
     def event(self, event: dict[str, Any]) -> None:
         progress, at = self.progress, event["at"]
+        if self._pause is not None and (event["type"] != "LaneAdvanced" or event["lane"] != self._pause["lane"]):
+            self._pausing()
         row = progress.apply(event)
+        if self._pause is not None:
+            self._pausing()
         match event["type"]:
             case "JobSucceeded" if row is not None:
                 work = row.jobs[event["job"]]
@@ -104,20 +113,43 @@ class PlainScreen:
                 self._line(at, "retry", row.title, f"{why}again in {pause}")
             case "JobCancelled" if row is not None:
                 self._line(at, "stopped", row.title)
-            case "TimerSet" if row is not None:
-                self._line(at, "sleeps", row.title, f"({took(event['due'] - at)})")
+            case "TimerSet" if event.get("depth", WAITING) == WAITING:
+                self._pause = event
             case "SignalReceived":
-                self._line(at, "signal", event["name"])
+                self._line(at, "signal", event["name"], f"by {event['actor']['name']}")
+            case "ExecutionResumed" | "ExecutionReplayed":
+                verb = "resumed" if event["type"] == "ExecutionResumed" else "replayed"
+                self._line(at, verb, f"by {event['actor']['name']}, run {progress.run}", event.get("reason", ""))
+            case "LockQueued":
+                self._line(at, "waits", f"for lock {event['name']} on {event['entity']}")
+            case "LockGranted":
+                self._line(at, "lock", f"{event['name']} on {event['entity']}")
+            case "SensorAwaited":
+                self._line(at, "waits", f"for {event['kind']} {event['name']} on {event['entity']}")
             case "CancelRequested":
                 self._line(at, "cancel", f"asked for by {event['actor']['name']}", event.get("reason", ""))
             case "LaneAdvanced":
                 self._listening(event, at)
 
     def _listening(self, event: dict[str, Any], at: int) -> None:
+        short = self.progress.id[:8]
         for op in event["ops"]:
-            if op[0] == 13:
-                short = self.progress.id[:8]
+            if op[0] == Op.LISTEN and op[1].startswith(APPROVAL):
+                step = op[1].removeprefix(APPROVAL)
+                self._line(at, "waits", f"for approval of {step}", f"(holdfast approve {short} {step})")
+            elif op[0] == Op.LISTEN:
                 self._line(at, "waits", f"for signal `{op[1]}`", f"(holdfast signal {short} {op[1]})")
+            elif op[0] == Op.HANDLE and op[2] == HANDLER:
+                program = self.progress.program
+                self._line(at, "handles", program.label(op[1]) if program is not None and op[1] >= 0 else "the error")
+
+    def _pausing(self) -> None:
+        """Where a lane rests is said after how long, or before."""
+        event, self._pause = self._pause, None
+        row = self.progress.row_of(event["lane"]) if event is not None else None
+        if event is not None and row is not None:
+            word = "sleeps" if row.kind == "sleep" else "pauses"
+            self._line(event["at"], word, row.title, f"({took(event['due'] - event['at'])})")
 
     def log(self, line: LogView) -> None:
         where = f"{line.step}: " if line.job and line.step else ""
@@ -125,6 +157,7 @@ class PlainScreen:
         self._line(line.at, word, f"{where}{line.message}")
 
     def tick(self) -> None:
+        self._pausing()
         for row in self.progress.rows:
             for job, work in row.jobs.items():
                 if work.state not in OVER and job not in self._told and now_us() - work.since > STILL * 1e6:
@@ -235,6 +268,7 @@ def describe(row: Row, progress: Progress, now: int) -> tuple[str, str, str, str
     mark, colour = {
         "done": (MARKS["done"], "green"),
         "failed": (MARKS["failed"], "red"),
+        "handled": (MARKS["done"], "yellow"),
         "cancelled": (MARKS["failed"], "magenta"),
         "running": (spin, "cyan"),
         "queued": (MARKS["waiting"], "cyan"),
@@ -248,6 +282,11 @@ def describe(row: Row, progress: Progress, now: int) -> tuple[str, str, str, str
 
 def _remark(row: Row, progress: Progress, now: int, began: int) -> str:
     parts: list[str] = []
+    if row.count:
+        failed = f", {row.failed} failed" if row.failed else ""
+        parts.append(f"{row.done}/{row.count} lanes{failed}")
+    if row.visit > 1 and row.jobs:
+        parts.append(f"visit {row.visit}")
     if len(row.jobs) > 1:
         parts.append(f"{sum(work.state in OVER for work in row.jobs.values())}/{len(row.jobs)}")
     work = row.work
@@ -255,8 +294,16 @@ def _remark(row: Row, progress: Progress, now: int, began: int) -> str:
         case "waiting" if row.kind == "sleep":
             if due := progress.due(row):
                 parts.append(f"{took(due - now)} left")
+        case "waiting" if row.kind == "wait":
+            parts.append("for a sensor")
+        case "waiting" if row.signal.startswith(APPROVAL):
+            parts.append(f"holdfast approve {progress.id[:8]} {row.signal.removeprefix(APPROVAL)}")
         case "waiting":
             parts.append(f"holdfast signal {progress.id[:8]} {row.signal}".rstrip())
+        case "retry" if row.is_caught and work is not None:
+            parts.append(f"failed, again in {took(max(0, row.due - now))}: {work.note}")
+        case "handled" if work is not None:
+            parts.append(f"failed, handled: {work.note}")
         case "retry" if work is not None:
             pause = f"again in {took(work.due - now)}" if work.due > now else "again now"
             parts.append(f"attempt {work.attempt} failed, {pause}: {work.note}" if work.note else pause)
@@ -268,7 +315,7 @@ def _remark(row: Row, progress: Progress, now: int, began: int) -> str:
             parts.append("waiting for a worker")
         case "failed" if work is not None:
             parts.append(work.note)
-        case "cancelled" if row.kind != "parallel":
+        case "cancelled" if row.kind not in GROUPS:
             parts.append("stopped")
     return " ".join(" · ".join(parts).split())
 

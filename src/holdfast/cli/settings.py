@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from holdfast.core.errors import BadConfiguration
 from holdfast.store.address import identity, kind_of, sqlite_path, without_password
 
 from .refusals import close_to
+
+if TYPE_CHECKING:
+    from holdfast.engine.retention import Keeping
 
 FILE = "holdfast.toml"
 FOLDER = ".holdfast"
@@ -36,7 +39,7 @@ class _Key(NamedTuple):
     in_file: bool = True
 
     def variable(self, name: str) -> str:
-        return "HOLDFAST_" + name.upper().replace("-", "_")
+        return "HOLDFAST_" + name.upper().replace("-", "_").replace(".", "_")
 
 
 KEYS: dict[str, _Key] = {
@@ -50,6 +53,10 @@ KEYS: dict[str, _Key] = {
     "slots": _Key(int, 64, "jobs a worker runs at a time"),
     "queues": _Key(list, ["default"], "queues a worker takes jobs from"),
     "grace": _Key(float, 30.0, "seconds that running jobs get to end when a worker stops"),
+    "workflow.retention.default": _Key(
+        str, "max(30d, 3)", "what is kept once it has ended, if its workflow does not say"
+    ),
+    "retention.archive": _Key(str, "", "folder for histories that are purged; none if empty"),
 }
 #: settings whose value is not shown
 SECRETS = frozenset(("token", "key"))
@@ -113,6 +120,20 @@ class Settings:
         return path.absolute().parent if path else self.project / FOLDER
 
     @property
+    def archive(self) -> Path | None:
+        """The folder that histories are archived in."""
+        if not self["retention.archive"]:
+            return None
+        path = Path(self["retention.archive"]).expanduser()
+        return (self.project if self.source("retention.archive") == FILE else Path.cwd()) / path
+
+    def keeping(self) -> Keeping:
+        """What the system says about keeping, checked."""
+        from holdfast.engine.retention import SETTING, keeping
+
+        return keeping(self[SETTING], self.archive, f"{SETTING} ({self.source(SETTING)})")
+
+    @property
     def shown_store(self) -> str:
         """The store as people like to read it."""
         path = self.store_path
@@ -154,8 +175,9 @@ def read_file(path: Path) -> dict[str, Any]:
         written = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadConfiguration(f"{shown_path(path)} is not valid TOML: {error}") from error
-    for name in written:
-        plain = name.replace("_", "-").lower()
+    found = dict(_flat(written))
+    for plain in found:
+        name = plain
         if plain not in KEYS:
             close = close_to(plain, [key for key, entry in KEYS.items() if entry.in_file])
             allowed = ", ".join(key for key, entry in KEYS.items() if entry.in_file)
@@ -166,7 +188,17 @@ def read_file(path: Path) -> dict[str, Any]:
             raise BadConfiguration(
                 f"{shown_path(path)}: `{name}` is a secret and has no place in a file that is shared; set {variable}"
             )
-    return {name.replace("_", "-").lower(): value for name, value in written.items()}
+    return found
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Tables such as `[workflow.retention]` as settings with dots in their names."""
+    for name, value in table.items():
+        plain = before + name.replace("_", "-").lower()
+        if isinstance(value, dict) and any(key.startswith(plain + ".") for key in KEYS):
+            yield from _flat(value, plain + ".")
+        else:
+            yield plain, value
 
 
 def _choose(
@@ -188,7 +220,12 @@ def _choose(
     return Setting(key.default, "default")
 
 
-_FLAGS = {"modules": "module", "queues": "queue"}
+_FLAGS = {
+    "modules": "module",
+    "queues": "queue",
+    "workflow.retention.default": "retention",
+    "retention.archive": "archive",
+}
 
 
 def _convert(key: _Key, text: str, variable: str) -> Any:

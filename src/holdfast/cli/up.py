@@ -67,6 +67,8 @@ class Stopping:
 @click.option("--slots", type=click.IntRange(1), default=None, help="Jobs at a time.  [default: 64]")
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Queues to take jobs from.  [default: default]")
 @click.option("--name", default="", help="Name of the worker.")
+@click.option("--retention", default="", metavar="RULE", help="What is kept once it has ended.  [default: max(30d, 3)]")
+@click.option("--archive", default="", metavar="DIR", help="Archive what is purged in that folder.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more.")
 @traceback_option
 def up_command(
@@ -81,6 +83,8 @@ def up_command(
     slots: int | None,
     queues: tuple[str, ...],
     name: str,
+    retention: str,
+    archive: str,
     verbose: bool,
 ) -> int:
     """Serve this project: engine, worker and API in one process, until Ctrl-C or SIGTERM.
@@ -90,7 +94,8 @@ def up_command(
     from holdfast import __version__
 
     flags = {"host": host, "port": port, "store": store, "modules": modules, "slots": slots, "queues": queues}
-    settings = Settings(flags)
+    kept = {"workflow.retention.default": retention, "retention.archive": archive}
+    settings = Settings({**flags, **kept})
     log_to_stderr(verbose)
     stopping = Stopping()
     found = list(settings["modules"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -18,12 +18,19 @@ import msgspec
 from holdfast.core.errors import DuplicateExecution, Refused, ServerUnreachable, ShuttingDown, TimedOut
 from holdfast.core.ids import make_id
 from holdfast.core.views import (
+    ApprovalView,
     BlockView,
+    EntityView,
     ExecutionView,
     HealthView,
     JobView,
+    LockView,
     LogView,
+    PurgeView,
     QueueView,
+    RetentionView,
+    SensorView,
+    StandingView,
     WhyView,
     WorkerView,
     WorkflowView,
@@ -77,6 +84,7 @@ class Client:
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        entity: str = "",
         wait: float = 0,
     ) -> ExecutionView:
         """`wait`: seconds (at most 30) that the server may hold the answer back until it has ended."""
@@ -84,7 +92,7 @@ class Client:
         chosen = id or make_id(time.time_ns() // 1_000_000, os.urandom(10))
         fields = {
             "workflow": workflow, "definition": definition, "source": source, "input": input, "key": key,
-            "labels": labels or {}, "id": chosen,
+            "labels": labels or {}, "id": chosen, "entity": entity,
         }  # fmt: skip
         body = msgspec.json.encode({name: value for name, value in fields.items() if value or name == "input"})
         path = f"{V1}/executions" + (f"?wait={wait:.3f}" if wait else "")
@@ -105,13 +113,15 @@ class Client:
         source: str = "",
         input: Any = None,
         labels: dict[str, str] | None = None,
+        entity: str = "",
         timeout: float | None = None,
     ) -> ExecutionView:
         """Start and wait until it has ended: one question, unless it takes long."""
         began = time.monotonic()
         wait = LONG_WAIT if timeout is None else max(0.0, min(LONG_WAIT, timeout))
         view = self.start(
-            workflow=workflow, definition=definition, source=source, input=input, labels=labels, wait=wait
+            workflow=workflow, definition=definition, source=source, input=input, labels=labels, entity=entity,
+            wait=wait,
         )  # fmt: skip
         if view.is_ended:
             return view
@@ -185,6 +195,42 @@ class Client:
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self._post(f"/executions/{_part(id)}/cancel", {"reason": reason}, ExecutionView)
 
+    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+        """Carry on where it failed or was stopped. A dry run answers with a `plan`, and nothing happens."""
+        body = {"force": force, "reason": reason, "dry_run": dry_run}
+        return self._post(f"/executions/{_part(id)}/resume", body, ExecutionView, is_repeatable=dry_run)
+
+    def replay(
+        self, id: str, start: str, *, force: bool = False, reason: str = "", dry_run: bool = False
+    ) -> ExecutionView:
+        """Do again what follows a waypoint. A dry run answers with a `plan`, and nothing happens."""
+        body = {"from": start, "force": force, "reason": reason, "dry_run": dry_run}
+        return self._post(f"/executions/{_part(id)}/replay", body, ExecutionView, is_repeatable=dry_run)
+
+    def standing(self, id: str) -> StandingView:
+        return self._get(f"/executions/{_part(id)}/standing", StandingView)
+
+    def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView:
+        """Approve or reject a step that waits for it; without a step the one that waits."""
+        body = {"approved": approved, "note": note}
+        path = f"/executions/{_part(id)}/approvals/{_part(step)}"
+        return self._post(path, body, ExecutionView, is_repeatable=False)
+
+    def approvals(self) -> list[ApprovalView]:
+        return self._list("/approvals", ApprovalView)
+
+    def purge(self, id: str) -> ExecutionView:
+        """Forget an execution that has ended; the answer is the last that is seen of it here."""
+        _, data = self._line.ask("POST", f"{V1}/executions/{_part(id)}/purge", is_repeatable=False)
+        return _decode(data, ExecutionView)
+
+    def retention(self) -> RetentionView:
+        return self._get("/retention", RetentionView)
+
+    def apply_retention(self, *, dry_run: bool = False) -> PurgeView:
+        """Purge what may go now; ask again while `is_more`."""
+        return self._post("/retention/purge", {"dry_run": dry_run}, PurgeView)
+
     def definition(self, id: str) -> Any:
         return self._get(f"/executions/{_part(id)}/definition", Any)
 
@@ -195,11 +241,23 @@ class Client:
     def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
         return self._post("/workflows", {"definition": definition, "name": name}, WorkflowView)
 
-    def publish_yaml(self, text: str, name: str = "") -> WorkflowView:
-        """The text of a file; problems come back with their lines."""
-        path = f"{V1}/workflows" + (f"?{urlencode({'name': name})}" if name else "")
+    def publish_all(self, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]:
+        """All are checked, with each other, and published in one commit."""
+        return _in_order(self._post("/workflows", {"definitions": list(definitions)}, dict[str, Any]))
+
+    def publish_yaml(self, text: str, name: str = "", file: str = "") -> WorkflowView:
+        """The text of a file, of which the last workflow is answered; problems come back with their lines."""
+        return _decode(self._yaml(text, name, file), WorkflowView)
+
+    def publish_yaml_all(self, text: str, file: str = "") -> list[WorkflowView]:
+        """The text of a file with any number of workflows."""
+        return _in_order(_decode(self._yaml(text, "", file), dict[str, Any]))
+
+    def _yaml(self, text: str, name: str, file: str) -> bytes:
+        query = urlencode({key: value for key, value in (("name", name), ("file", file)) if value})
+        path = f"{V1}/workflows" + (f"?{query}" if query else "")
         _, data = self._line.ask("POST", path, text.encode(), {"Content-Type": "application/yaml"})
-        return _decode(data, WorkflowView)
+        return data
 
     def workflows(self, name: str = "") -> list[WorkflowView]:
         if not name:
@@ -212,6 +270,40 @@ class Client:
             return self._get(f"/workflows/{_part(name)}/versions/{version}", WorkflowView)
         found = self._get(f"/workflows/{_part(name)}", dict[str, Any])
         return msgspec.convert(found["newest"], WorkflowView)
+
+    # --- what executions share -----------------------------------------------------------------------
+    def locks(self, entity: str = "") -> list[LockView]:
+        page = self._get("/locks", _Items, {"entity": entity} if entity else None)
+        return _decode(page.items, list[LockView])
+
+    def lock(self, entity: str, name: str) -> LockView:
+        return self._get(f"/locks/{_part(entity)}/{_part(name)}", LockView)
+
+    def release_lock(self, entity: str, name: str) -> LockView:
+        """Take it from its holder, who goes on without it."""
+        # Asked twice, it would be taken from the next one too.
+        path = f"{V1}/locks/{_part(entity)}/{_part(name)}/release"
+        return _decode(self._line.ask("POST", path, is_repeatable=False)[1], LockView)
+
+    def entities(self) -> list[EntityView]:
+        return self._list("/entities", EntityView)
+
+    def entity(self, id: str) -> EntityView:
+        return self._get(f"/entities/{_part(id)}", EntityView)
+
+    def put_entity(
+        self, id: str, *, type: str = "", name: str = "", labels: dict[str, str] | None = None
+    ) -> EntityView:
+        return self._put(f"/entities/{_part(id)}", {"type": type, "name": name, "labels": labels or {}}, EntityView)
+
+    def sensor(self, entity: str, name: str, kind: str = "sensor") -> SensorView:
+        return self._get(_sensor(entity, name, kind), SensorView)
+
+    def set_sensor(self, entity: str, name: str, value: Any, kind: str = "sensor") -> SensorView:
+        return self._put(_sensor(entity, name, kind), {"value": value}, SensorView)
+
+    def clear_sensor(self, entity: str, name: str, kind: str = "sensor") -> None:
+        self._line.ask("DELETE", V1 + _sensor(entity, name, kind))
 
     # --- the rest ------------------------------------------------------------------------------------
     def blocks(self) -> list[BlockView]:
@@ -257,6 +349,9 @@ class Client:
         _, data = self._line.ask("POST", V1 + path, msgspec.json.encode(body), is_repeatable=is_repeatable)
         return _decode(data, type)
 
+    def _put(self, path: str, body: Any, type: type[T]) -> T:
+        return _decode(self._line.ask("PUT", V1 + path, msgspec.json.encode(body))[1], type)
+
     def _stream(self, path: str, after: int) -> Iterator[bytes]:
         """The data of a stream's messages up to `event: end`, over any number of connections."""
         failing_since: float | None = None
@@ -301,6 +396,10 @@ def _messages(lines: Any) -> Iterator[tuple[int | None, str, bytes]]:
             data.append(value)
 
 
+def _sensor(entity: str, name: str, kind: str) -> str:
+    return f"/entities/{_part(entity)}/{'config' if kind == 'config' else 'sensors'}/{_part(name)}"
+
+
 def _part(text: str) -> str:
     return quote(text, safe="") or "-"
 
@@ -310,3 +409,8 @@ def _decode(data: Any, type: type[T]) -> T:
         return msgspec.json.decode(data, type=type)
     except msgspec.MsgspecError as error:
         raise Refused(f"the server's answer cannot be read ({error}); are client and server of one version?") from None
+
+
+def _in_order(answer: dict[str, Any]) -> list[WorkflowView]:
+    """Workflows that were published together: the answer is the last of them, with the others in it."""
+    return msgspec.convert([*answer.pop("also", ()), answer], list[WorkflowView])

@@ -6,16 +6,23 @@ the actor in front.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.views import (
+    ApprovalView,
     BlockView,
+    EntityView,
     ExecutionView,
     HealthView,
     JobView,
+    LockView,
     LogView,
+    PurgeView,
     QueueView,
+    RetentionView,
+    SensorView,
+    StandingView,
     WhyView,
     WorkerView,
     WorkflowView,
@@ -32,6 +39,7 @@ class Verbs(Protocol):
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        entity: str = "",
     ) -> ExecutionView: ...
 
     def show(self, id: str) -> ExecutionView: ...
@@ -58,13 +66,59 @@ class Verbs(Protocol):
 
     def cancel(self, id: str, reason: str = "") -> ExecutionView: ...
 
+    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+        """Carry on where it failed or was stopped. A dry run answers with a `plan`, and nothing happens."""
+        ...
+
+    def replay(
+        self, id: str, start: str, *, force: bool = False, reason: str = "", dry_run: bool = False
+    ) -> ExecutionView: ...
+
+    def standing(self, id: str) -> StandingView: ...
+
+    def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView: ...
+
+    def approvals(self) -> list[ApprovalView]: ...
+
+    def purge(self, id: str) -> ExecutionView:
+        """Forget an execution that has ended; the answer is the last that is seen of it here."""
+        ...
+
+    def retention(self) -> RetentionView: ...
+
+    def apply_retention(self, *, dry_run: bool = False) -> PurgeView:
+        """Purge what may go now; ask again while `is_more`."""
+        ...
+
     def publish(self, definition: Mapping[str, Any], name: str = "") -> WorkflowView: ...
+
+    def publish_all(self, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]: ...
 
     def workflows(self, name: str = "") -> list[WorkflowView]: ...
 
     def workflow(self, name: str, version: int = 0) -> WorkflowView: ...
 
     def definition(self, id: str) -> Any: ...
+
+    def locks(self, entity: str = "") -> list[LockView]: ...
+
+    def lock(self, entity: str, name: str) -> LockView: ...
+
+    def release_lock(self, entity: str, name: str) -> LockView: ...
+
+    def entities(self) -> list[EntityView]: ...
+
+    def entity(self, id: str) -> EntityView: ...
+
+    def put_entity(
+        self, id: str, *, type: str = "", name: str = "", labels: dict[str, str] | None = None
+    ) -> EntityView: ...
+
+    def sensor(self, entity: str, name: str, kind: str = "sensor") -> SensorView: ...
+
+    def set_sensor(self, entity: str, name: str, value: Any, kind: str = "sensor") -> SensorView: ...
+
+    def clear_sensor(self, entity: str, name: str, kind: str = "sensor") -> None: ...
 
     def blocks(self) -> list[BlockView]: ...
 

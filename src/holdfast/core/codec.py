@@ -86,5 +86,9 @@ def plain(value: Any) -> Any:
 
 
 def event_json(event: Event, seq: int, at: int) -> dict[str, Any]:
-    """The API form of an event; the keys are the class's own fields."""
-    return {"seq": seq, "at": at, "type": type(event).__name__, **plain(event)}
+    """The API form of an event; the keys are the class's own fields. `seq` is its number in the history: what a lock's
+    events call so is `claim` here, or a feed that goes on after `seq` would go astray."""
+    fields = plain(event)
+    if "seq" in fields:
+        fields["claim"] = fields.pop("seq")
+    return {"seq": seq, "at": at, "type": type(event).__name__, **fields}

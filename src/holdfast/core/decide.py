@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from typing import Any, assert_never, get_args
+from typing import Any, get_args
 
 from . import events as e
 from . import ledger as ledgers
 from . import program as p
 from . import requests as r
+from . import waypoints
 from .backoff import retry_at
+from .begin import begin
 from .errors import (
-    DuplicateExecution,
+    CannotResume,
     ExecutionEnded,
     PayloadTooLarge,
     Refused,
     StaleAttempt,
     UnknownExecution,
-    UnknownWorkflow,
     WrongStatus,
 )
 from .ledger import Entry
-from .lifecycle import DRAINING, MOVING, QUIET_START, may
-from .model import Effect, Failure, JobSpec, JobStatus, Problem, Status
+from .lifecycle import MOVING, may
+from .model import Actor, Effect, Failure, JobSpec, JobStatus, Status
+from .sharing import Waking, answer, closing, facts
+from .snapshot import copy_state
 from .state import Job, State, fold, open_state
 
 #: A worker lost this often with the same job in hand is blamed on the job.
@@ -45,7 +48,7 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
             raise UnknownExecution(f"no execution {state.id}")
         transition = _Transition(state, now, reads)
         _ANSWER[type(request)](transition, request)
-        return transition.events
+        return closing(state, transition.events, now, reads)
     except p.Missing as missing:
         return p.Need(missing.keys)
     except p.TooLong as error:
@@ -55,78 +58,26 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
 def claim(state: State, id: int, worker: str) -> list[e.Event]:
     """What `ClaimJob` means. Nothing where somebody was faster or the execution was stopped: not an error."""
     job = state.jobs.get(id)
-    if job is not None and job.status is JobStatus.SENT and state.status in MOVING:
+    if job is not None and job.status is JobStatus.SENT and (state.status in MOVING or state.is_cleaning):
         return [e.JobStarted(id, job.attempt + 1, worker)]
     return []
 
 
 def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> list[e.Event]:
-    if state.version:
-        raise DuplicateExecution(f"execution {state.id} already exists; start another with a new id")
-    tenant = request.actor.tenant
-    version, digest = 0, request.definition
-    if request.workflow:
-        name, _, number = request.workflow.partition(":")
-        key = p.WorkflowKey(tenant, name, int(number) if number.isdigit() else 0)
-        published = reads.workflow(key)
-        if published is None or (number and not number.isdigit()):
-            raise UnknownWorkflow(
-                f"no workflow {request.workflow!r} is published; `holdfast publish FILE` publishes one"
-            )
-        version, digest = published.version, published.definition
-    program = reads.program(digest)
+    events, program = begin(state, request, reads)
     if program is None:
-        raise UnknownWorkflow("the definition that belongs to this request is not stored")
-
-    given = reads.load(state.id, request.input)
-    input, problems = program.check_input(given)
-    offers = {}
-    for block in program.blocks:
-        offer = reads.block(block)
-        if offer is None:
-            problems.append(
-                Problem(
-                    "HF0211",
-                    f"block `{block}` was never registered",
-                    help="start a worker that offers it: `holdfast worker -m MODULE`",
-                )
-            )
-        else:
-            offers[block] = offer
-    specs, misfits = program.pin(offers)
-    problems += [problem for problem in misfits if not problem.warning]
-
-    if problems:
-        # What was asked for, not what would have become of it.
-        input = given
-    events: list[e.Event] = [
-        e.ExecutionStarted(
-            tenant, program.name, version, digest, reads.keep(state.id, input), request.actor, request.labels
-        )
-    ]
-    if problems:
-        return [*events, e.ExecutionFailed(Status.FAILED_SAFE, failure=_invalid(problems))]
-    if specs:
-        events.append(e.BlocksPinned(specs))
-    events.append(e.PhasesPassed(QUIET_START))
+        return events
     # The program looks at a state in which the execution is already running.
     begun = fold(open_state(state.id), now, events)
     transition = _Transition(begun, now, reads)
     transition.advance(p.Begun(), program)
-    return events + transition.events
-
-
-def _invalid(problems: list[Problem]) -> Failure:
-    first = problems[0]
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    listed = [{"code": x.code, "message": x.message, "path": x.path, "help": x.help} for x in problems]
-    return Failure("invalid", first.message + more, code=first.code, details=listed)
+    return events + closing(begun, transition.events, now, reads)
 
 
 class _Transition:
     """One request's events in the making."""
 
-    __slots__ = ("events", "is_turn_open", "next_job", "next_timer", "now", "reads", "state")
+    __slots__ = ("events", "is_broken", "is_turn_open", "next_job", "next_timer", "now", "reads", "state")
 
     def __init__(self, state: State, now: int, reads: p.Reads) -> None:
         self.state = state
@@ -136,16 +87,27 @@ class _Transition:
         self.next_job = state.next_job
         self.next_timer = state.next_timer
         self.is_turn_open = state.is_turn_open
+        #: a command could not be obeyed
+        self.is_broken = False
+
+    @property
+    def _is_moving(self) -> bool:
+        return self.state.status in MOVING or self.state.is_cleaning
+
+    @property
+    def _is_cancelling(self) -> bool:
+        """Whatever its last steps come to, it ends as cancelled."""
+        return self.state.is_cleaning or any(type(event) is e.CancelRequested for event in self.events)
 
     # --- timers, turns -----------------------------------------------------------------------------
     def _fire(self, request: r.FireTimer) -> None:
         timer = self.state.timers.get(request.timer)
-        if timer is not None and timer.due <= self.now and self.state.status in MOVING:
+        if timer is not None and timer.due <= self.now and self._is_moving:
             self.events.append(e.TimerFired(timer.id))
-            self.advance(p.TimerEnded(timer.lane, timer.id))
+            self.advance(p.TimerEnded(timer.lane, timer.id, timer.depth))
 
     def _take_turn(self, request: r.TakeTurn) -> None:
-        if self.state.is_turn_open and self.state.turn == request.turn and self.state.status in MOVING:
+        if self.state.is_turn_open and self.state.turn == request.turn and self._is_moving:
             self.events.append(e.TurnTaken(request.turn, is_open=False))
             self.is_turn_open = False
             self.advance(p.TurnGranted())
@@ -167,7 +129,7 @@ class _Transition:
             return
         effect = ledgers.effect_of_success(self.state.specs[job.spec], request.effect)
         self.events.append(e.JobSucceeded(job.id, request.attempt, request.result, effect))
-        if self.state.status in MOVING:
+        if self._is_moving:
             self.advance(p.JobEnded(job.lane, job.id, job.step, request.result))
         else:
             self._settle()
@@ -179,12 +141,12 @@ class _Transition:
             return
         spec = self._spec(job)
         effect = ledgers.effect_of_failure(spec, request.effect)
-        if self.state.status in DRAINING:
+        if not self._is_moving or job.is_stopping:
             if request.is_cancelled:
                 self.events.append(e.JobCancelled(job.id, request.attempt, effect))
             else:
                 self.events.append(e.JobFailed(job.id, request.attempt, request.failure, effect))
-            self._settle()
+            self._drained(job, request.failure, spec.may_repeat or effect is Effect.NONE)
             return
         if request.retry_after is not None:
             # Polling is not a failure: the block itself says that nothing was done yet.
@@ -210,21 +172,29 @@ class _Transition:
             self.events.append(e.JobRescheduled(job.id, job.attempt, due, failure, effect, details))
             return
         self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
-        self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure))
+        repeatable = spec.may_repeat or effect is Effect.NONE
+        self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure, is_repeatable=repeatable))
+
+    def _drained(self, job: Job, failure: Failure, repeatable: bool) -> None:
+        """A job that nobody waits for any more has ended."""
+        if self._is_moving:
+            self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure, is_repeatable=repeatable))
+        else:
+            self._settle()
 
     def _lose(self, request: r.LoseJob) -> None:
         job = self._current(request.job, request.attempt)
         if job is None:
             return
         spec = self._spec(job)
-        if request.undelivered and self.state.status in MOVING:
+        if request.undelivered and self._is_moving and not job.is_stopping:
             self.events.append(e.JobReleased(job.id, undelivered=True))
             return
         failure = Failure(request.kind, request.message)
-        if self.state.status in DRAINING:
+        if not self._is_moving or job.is_stopping:
             effect = Effect.NONE if request.undelivered else ledgers.effect_of_failure(spec, None)
             self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
-            self._settle()
+            self._drained(job, failure, spec.may_repeat or effect is Effect.NONE)
         elif not spec.may_repeat:
             label = self._label(job.step)
             unknown = Failure(
@@ -269,8 +239,19 @@ class _Transition:
         if request.key and request.key in self.state.signal_keys:
             return
         self.events.append(e.SignalReceived(request.name, request.value, request.actor, request.key))
-        if self.state.status in MOVING:
+        if self._is_moving:
             self.advance(p.SignalArrived(request.name, request.value))
+
+    def _deliver(self, request: r.DeliverSignal) -> None:
+        """From another execution; nobody waits for an answer."""
+        state = self.state
+        if request.tenant and request.tenant != state.tenant:
+            return  # for them it does not exist
+        if may("signal", state.status) and request.key not in state.signal_keys:
+            actor = Actor(f"execution {request.sender}", state.tenant)
+            # It came whole, for a reference means something only in its own execution.
+            value = self.reads.keep(state.id, request.value)
+            self._signal(r.SendSignal(request.name, value, request.key, actor))
 
     def _cancel(self, request: r.CancelExecution) -> None:
         if self.state.status in (Status.CANCELLING, Status.CANCELLED):
@@ -278,9 +259,65 @@ class _Transition:
             return
         if not may("cancel", self.state.status):
             raise WrongStatus(f"execution {self.state.id} is {self.state.status.name}; it cannot be cancelled")
+        if self.state.status in MOVING and self._cleans_up():
+            self.events.append(e.CancelRequested(request.actor, request.reason, cleans_up=True))
+            self.advance(p.StopAsked(request.reason))
+            return
         self.events.append(e.CancelRequested(request.actor, request.reason))
         self._drop_waiting()
         self._settle()
+
+    def _cleans_up(self) -> bool:
+        try:
+            program = self.reads.program(self.state.definition)
+        except Refused:
+            return False
+        return program is not None and program.cleans_up
+
+    # --- going on after an end -----------------------------------------------------------------------
+    def _resume(self, request: r.ResumeExecution) -> None:
+        program = self._ended("resume")
+        if not request.is_forced:
+            why = program.may_resume(self.state)
+            if why:
+                raise CannotResume(f"execution {self.state.id} cannot carry on: {why}")
+        self.events.append(e.ExecutionResumed(request.actor, request.reason, request.is_forced))
+        self._go_on(p.CarryOn(request.is_forced), program)
+
+    def _replay(self, request: r.ReplayExecution) -> None:
+        program = self._ended("replay")
+        if request.start == "end":
+            self._resume(r.ResumeExecution(request.reason, request.is_forced, request.actor))
+            return
+        step, mark = waypoints.choose(self.state, program, request.start, request.is_forced, self.reads)
+        self.events.append(e.ExecutionReplayed(request.actor, request.reason, request.is_forced, step, mark))
+        self._go_on(p.GoAgain(), program)
+
+    def _ended(self, verb: str) -> p.Program:
+        status = self.state.status
+        if not status.is_ended or not may(verb, status):
+            raise WrongStatus(f"execution {self.state.id} is {status.name}; {verb} needs one that has {_NEEDS[verb]}")
+        if not self.state.lanes and verb == "resume":
+            raise CannotResume(f"execution {self.state.id} never began, or ended before Holdfast kept where it stood")
+        if not self.state.started_at:
+            raise CannotResume(f"execution {self.state.id} never began: start it again")
+        program = self.reads.program(self.state.definition)
+        assert program is not None, "the definition of an execution is kept as long as the execution"
+        return program
+
+    def _go_on(self, cause: p.Cause, program: p.Program) -> None:
+        """The program looks at a state in which the execution is already running again."""
+        running = fold(copy_state(self.state), self.now, self.events)
+        transition = _Transition(running, self.now, self.reads)
+        transition.advance(cause, program)
+        self.events += transition.events
+
+    # --- what it shares with others -------------------------------------------------------------------
+    def _wake(self, request: Waking) -> None:
+        made, cause = answer(self.state, request, self.reads)
+        self.events += made
+        if cause is not None and self._is_moving:
+            self.advance(cause)
 
     # --- the workflow's wishes -----------------------------------------------------------------------
     def advance(self, cause: p.Cause, program: p.Program | None = None) -> None:
@@ -311,17 +348,36 @@ class _Transition:
                 self.next_job += 1
             else:
                 self._obey(command)
+                if self.is_broken:
+                    return  # whatever else it wanted
 
-    def _obey(self, command: p.SetTimer | p.TakeAnotherTurn | p.Complete | p.Fail) -> None:
+    def _obey(self, command: Any) -> None:
         match command:
-            case p.SetTimer(lane=lane, due=due):
-                self.events.append(e.TimerSet(self.next_timer, lane, max(due, self.now)))
+            case p.SetTimer(lane=lane, due=due, depth=depth):
+                self.events.append(e.TimerSet(self.next_timer, lane, max(due, self.now), depth))
                 self.next_timer += 1
+            case p.CancelTimer(timer=timer):
+                self.events.append(e.TimerCancelled(timer))
+            case p.StopJob(job=id, reason=reason):
+                job = self.state.jobs[id]
+                if job.status is JobStatus.STARTED:
+                    self.events.append(e.JobStopAsked(id, reason))
+                else:
+                    self.events.append(e.JobCancelled(id, job.attempt))
+            case p.KeepFor(rule=rule, hash=hash):
+                self.events.append(e.RetentionSet(rule, hash))
+            case p.Tell(lane=lane, target=target, name=name, value=value, key=key):
+                self.events.append(e.SignalSent(lane, target, name, value, key))
+            case p.Stopped():
+                self._drop_waiting()
+                self._settle()
             case p.TakeAnotherTurn():
                 # One turn is enough for all lanes that wait for one.
                 if not self.is_turn_open:
                     self.events.append(e.TurnTaken(self.state.turn + 1, is_open=True))
                     self.is_turn_open = True
+            case p.Complete() if self._is_cancelling:
+                self._obey(p.Stopped())
             case p.Complete(output=output):
                 try:
                     kept = self.reads.keep(self.state.id, output)
@@ -331,11 +387,21 @@ class _Transition:
                 self._drop_waiting()
                 self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
+                if self._is_cancelling:
+                    # A bug while cleaning up: it is cancelled all the same.
+                    self._drop_waiting()
+                    self._settle()
+                    return
                 self.events.append(e.ErrorRaised(failure, step))
                 self._drop_waiting()
                 self._settle()
             case _:
-                assert_never(command)
+                made = facts(command, self.state, self.events, self.reads)
+                if isinstance(made, Failure):
+                    self.is_broken = True
+                    self._obey(p.Fail(made))
+                else:
+                    self.events += made
 
     # --- coming to an end ----------------------------------------------------------------------------
     def _drop_waiting(self) -> None:
@@ -408,6 +474,7 @@ class _Transition:
         return program.label(step) if program else str(step)
 
 
+_NEEDS = {"resume": "failed or was cancelled", "replay": "ended"}
 _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.CompleteJob: _Transition._complete,
     r.ClaimJob: _Transition._claim,
@@ -418,5 +485,9 @@ _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.TakeTurn: _Transition._take_turn,
     r.SendSignal: _Transition._signal,
     r.CancelExecution: _Transition._cancel,
+    r.ResumeExecution: _Transition._resume,
+    r.ReplayExecution: _Transition._replay,
+    r.DeliverSignal: _Transition._deliver,
+    **dict.fromkeys(get_args(Waking), _Transition._wake),
 }
 assert {*_ANSWER, r.StartExecution} == set(get_args(r.Request)), "every request has its answer"

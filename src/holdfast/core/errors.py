@@ -56,6 +56,24 @@ class UnknownWorkflow(Refused):
     code, status = "HF0202", 404
 
 
+class UnknownEntity(Refused):
+    """No entity has that id."""
+
+    code, status = "HF0221", 404
+
+
+class UnknownLock(Refused):
+    """Nobody holds or waits for a lock of that name."""
+
+    code, status = "HF0222", 404
+
+
+class UnknownSensor(Refused):
+    """The entity has no sensor or configuration of that name."""
+
+    code, status = "HF0223", 404
+
+
 class UnknownExecution(Refused):
     """No execution has that id."""
 
@@ -105,13 +123,55 @@ class WrongStatus(Refused):
     code, status = "HF0301", 409
 
 
+class CannotResume(Refused):
+    """The execution cannot carry on where it stands."""
+
+    code, status = "HF0303", 409
+
+
+class CannotReplay(Refused):
+    """There is no waypoint to replay from."""
+
+    code, status = "HF0304", 409
+
+
+class UnknownStep(Refused):
+    """The workflow has no step of that id or number."""
+
+    code, status = "HF0305", 404
+
+
+class NothingToApprove(Refused):
+    """The execution waits for no such approval."""
+
+    code, status = "HF0306", 409
+
+
+class AmbiguousApproval(Refused):
+    """The execution waits for several approvals."""
+
+    code, status = "HF0307", 409
+
+
 class ExecutionEnded(Refused):
     """The execution has ended; nothing can be sent to it."""
 
     code, status = "HF0302", 409
 
 
+class UnsafeUnseen(Refused):
+    """The execution ended unsafe, and nobody has acknowledged that."""
+
+    code, status = "HF0331", 409
+
+
 # --- workers and attempts --------------------------------------------------------------------------
+class LockNotHeld(Refused):
+    """The execution does not hold that lock any more."""
+
+    code, status = "HF0321", 409
+
+
 class StaleAttempt(Refused):
     """The attempt was superseded; discard its result."""
 
@@ -204,6 +264,12 @@ class SyncFailed(Refused):
     code, status = "HF0510", 503
 
 
+class BadArchive(Refused):
+    """The archive cannot be written or read."""
+
+    code, status = "HF0511", 500
+
+
 # --- who is asking ---------------------------------------------------------------------------------
 class Unauthenticated(Refused):
     """No valid token came with the request."""
@@ -242,6 +308,12 @@ class TooBusy(Refused):
 
     code, status = "HF0702", 429
     retry_after = 1
+
+
+class SensorTooLarge(Refused):
+    """The value of a sensor is longer than the limit."""
+
+    code, status = "HF0721", 413
 
 
 class ShuttingDown(Refused):
@@ -299,3 +371,9 @@ class BadBlock(Refused):
     """A block is declared in a way that cannot work."""
 
     code, status = "HF0806", 400
+
+
+class MissingPackage(Refused):
+    """A block needs a package that is not installed."""
+
+    code, status = "HF0807", 400

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .lanes import Mark
 from .model import FORMAT, Actor, Effect, Failure, JobSpec, LogLine, Status
 
 
@@ -32,6 +33,8 @@ class ExecutionStarted(_Event, frozen=True, array_like=True, tag=1):
     actor: Actor
     labels: dict[str, str] = {}
     format: int = FORMAT
+    #: what it works upon; empty for the tenant's default entity
+    entity: str = ""
 
 
 class PhasesPassed(_Event, frozen=True, array_like=True, tag=2):
@@ -131,6 +134,8 @@ class TimerSet(_Event, frozen=True, array_like=True, tag=13):
     timer: int
     lane: int
     due: int
+    #: what it is for, see `Lane.timers`
+    depth: int = -1
 
 
 class TimerFired(_Event, frozen=True, array_like=True, tag=14):
@@ -152,6 +157,8 @@ class SignalReceived(_Event, frozen=True, array_like=True, tag=16):
 class CancelRequested(_Event, frozen=True, array_like=True, tag=17):
     actor: Actor
     reason: str = ""
+    #: the workflow has steps for that (`finally`): it moves until it says that it has stopped
+    cleans_up: bool = False
 
 
 class ErrorRaised(_Event, frozen=True, array_like=True, tag=18):
@@ -185,6 +192,138 @@ class TurnTaken(_Event, frozen=True, array_like=True, tag=22):
     is_open: bool
 
 
+class JobStopAsked(_Event, frozen=True, array_like=True, tag=31):
+    """Its worker is told to stop; whatever it then answers, the workflow no longer waits for the result."""
+
+    job: int
+    reason: str = ""
+
+
+class ExecutionResumed(_Event, frozen=True, array_like=True, tag=32):
+    """Carries on where it failed or was stopped."""
+
+    actor: Actor
+    reason: str = ""
+    is_forced: bool = False
+
+
+class ExecutionReplayed(_Event, frozen=True, array_like=True, tag=33):
+    """Does again what follows a waypoint, or any step if forced."""
+
+    actor: Actor
+    reason: str = ""
+    is_forced: bool = False
+    #: index of the step; -1 is the start
+    step: int = -1
+    #: the lane on entry to that step; nothing where it is one of its waypoints
+    mark: Mark | None = None
+
+
+class RetentionSet(_Event, frozen=True, array_like=True, tag=34):
+    """How long to keep this execution once it has ended, and with which others it is counted."""
+
+    rule: str
+    hash: str = ""
+
+
+class SignalSent(_Event, frozen=True, array_like=True, tag=35):
+    """To another execution; it arrives by that execution's agenda."""
+
+    lane: int
+    target: str
+    name: str
+    value: Any = None
+    #: unique for the sender, so that it counts once
+    key: str = ""
+
+
+class LockTaken(_Event, frozen=True, array_like=True, tag=23):
+    """The lock was free: the lane holds it from now on."""
+
+    lane: int
+    entity: str
+    name: str
+    #: its place among all claims to that lock there ever were
+    seq: int
+    fence: int
+    #: the lane and all lanes it lies within, itself first
+    path: tuple[int, ...] = ()
+    #: by setting the sensor `lock-NAME`
+    is_by_sensor: bool = False
+
+
+class LockQueued(_Event, frozen=True, array_like=True, tag=24):
+    """Somebody has the lock, or was there before: the lane waits for it."""
+
+    lane: int
+    entity: str
+    name: str
+    seq: int
+    path: tuple[int, ...] = ()
+
+
+class LockGranted(_Event, frozen=True, array_like=True, tag=25):
+    """The lane that waited has the lock; whoever gave it back named it as the heir."""
+
+    lane: int
+    entity: str
+    name: str
+    seq: int
+    fence: int
+
+
+class LockReleased(_Event, frozen=True, array_like=True, tag=26):
+    """Given back, or its queue left. `heir` (execution, lane, seq) has it now, under the new fence."""
+
+    lane: int
+    entity: str
+    name: str
+    seq: int
+    heir: tuple[str, int, int] | None = None
+    fence: int = 0
+
+
+class LockForced(_Event, frozen=True, array_like=True, tag=27):
+    """Taken from `owner`, who was not asked. In the history of whoever did it, and in the owner's."""
+
+    entity: str
+    name: str
+    owner: str
+    owner_seq: int
+    heir: tuple[str, int, int] | None = None
+    fence: int = 0
+    #: who did it
+    by: str = ""
+
+
+class SensorChanged(_Event, frozen=True, array_like=True, tag=28):
+    lane: int
+    entity: str
+    #: `sensor` or `config`
+    kind: str
+    name: str
+    value: Any
+    version: int
+    is_gone: bool = False
+    #: lanes that waited for it: (execution, lane)
+    woken: tuple[tuple[str, int], ...] = ()
+
+
+class SensorAwaited(_Event, frozen=True, array_like=True, tag=29):
+    """From now on every change of it wakes the lane."""
+
+    lane: int
+    entity: str
+    kind: str
+    name: str
+
+
+class SensorLeft(_Event, frozen=True, array_like=True, tag=30):
+    """The lane waits for no sensor any more."""
+
+    lane: int
+
+
 Event: TypeAlias = (
     ExecutionStarted
     | PhasesPassed
@@ -208,4 +347,17 @@ Event: TypeAlias = (
     | ExecutionFailed
     | ExecutionCancelled
     | TurnTaken
+    | JobStopAsked
+    | ExecutionResumed
+    | ExecutionReplayed
+    | RetentionSet
+    | SignalSent
+    | LockTaken
+    | LockQueued
+    | LockGranted
+    | LockReleased
+    | LockForced
+    | SensorChanged
+    | SensorAwaited
+    | SensorLeft
 )

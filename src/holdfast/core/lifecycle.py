@@ -65,6 +65,7 @@ EDGES: tuple[Edge, ...] = (
         )
         for t in (S.RUNNING, S.SCHEDULED)
     ),
+    *(Edge(s, S.RUNNING, "replay") for s in (S.COMPLETED, S.COMPLETED_ACK)),
 )  # fmt: skip
 
 _PAIRS = {(edge.source, edge.target) for edge in EDGES}

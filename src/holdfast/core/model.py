@@ -17,6 +17,8 @@ INLINE_LIMIT = 1024
 PAYLOAD_LIMIT = 2 * 1024 * 1024
 #: The number each execution carries so that old histories fold for ever.
 FORMAT = 1
+#: Where an execution without an entity of its own keeps its sensors and locks; every tenant has it.
+DEFAULT_ENTITY = "default"
 
 
 class Status(IntEnum):
@@ -92,6 +94,8 @@ class Wait(IntEnum):
     SIGNAL = 4
     LOCK = 5
     TURN = 6  #: out of fuel; goes on in the next transition
+    SENSOR = 7
+    STOPPED = 8  #: it failed, or waits for what is in flight before it does
 
 
 class Level(IntEnum):
@@ -191,6 +195,12 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     type: str = ""
     traceback: str = ""
     details: Any = None
+    #: label of the step it came from
+    step: str = ""
+    #: the failure that was being handled when this one arose
+    cause: Failure | None = None
+    #: what failed had no effect, or may have it twice: the step can be entered again
+    is_repeatable: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):

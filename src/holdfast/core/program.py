@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
+from .locks import WINDOW, LockRow
 from .model import BlobRef, BlockOffer, Failure, JobSpec, LogLine, Problem
+from .sensors import EntityRow, SensorRow
 
 if TYPE_CHECKING:
     from .state import State
@@ -30,11 +32,15 @@ class JobEnded(msgspec.Struct, frozen=True, gc=False):
     step: int
     result: Any = None
     failure: Failure | None = None
+    #: of a failed one: nothing can have happened, or it may happen twice
+    is_repeatable: bool = False
 
 
 class TimerEnded(msgspec.Struct, frozen=True, gc=False):
     lane: int
     timer: int
+    #: what it was for, see `Lane.timers`
+    depth: int = -1
 
 
 class SignalArrived(msgspec.Struct, frozen=True, gc=False):
@@ -46,7 +52,58 @@ class TurnGranted(msgspec.Struct, frozen=True, gc=False):
     """More fuel: lanes that wait for a turn go on."""
 
 
-Cause: TypeAlias = Begun | JobEnded | TimerEnded | SignalArrived | TurnGranted
+class StopAsked(msgspec.Struct, frozen=True, gc=False):
+    """The execution is being cancelled: what is in flight is stopped, `finally` runs, then `Stopped`."""
+
+    reason: str = ""
+
+
+class CarryOn(msgspec.Struct, frozen=True, gc=False):
+    """Resumed after an end: every lane goes on where it stands."""
+
+    is_forced: bool = False
+
+
+class GoAgain(msgspec.Struct, frozen=True, gc=False):
+    """Replayed: the root lane is where it was at the waypoint."""
+
+
+class LockGranted(msgspec.Struct, frozen=True, gc=False):
+    """The lock a lane waited for is its own now."""
+
+    lane: int
+    entity: str
+    name: str
+
+
+class LockBroken(msgspec.Struct, frozen=True, gc=False):
+    """The lane no longer waits for the lock: it would have waited for ever. That is an error of kind `deadlock`."""
+
+    lane: int
+    entity: str
+    name: str
+    why: str
+
+
+class SensorMoved(msgspec.Struct, frozen=True, gc=False):
+    """Something the lane waits for has changed: it looks again. It goes on waiting until it says `LeaveSensor`."""
+
+    lane: int
+
+
+Cause: TypeAlias = (
+    Begun
+    | JobEnded
+    | TimerEnded
+    | SignalArrived
+    | TurnGranted
+    | StopAsked
+    | CarryOn
+    | GoAgain
+    | LockGranted
+    | LockBroken
+    | SensorMoved
+)
 
 
 # --- what the workflow wants -----------------------------------------------------------------------
@@ -71,6 +128,36 @@ class SetTimer(msgspec.Struct, frozen=True, gc=False):
     lane: int
     #: absolute, µs UTC
     due: int
+    #: what it is for, see `Lane.timers`
+    depth: int = -1
+
+
+class CancelTimer(msgspec.Struct, frozen=True, gc=False):
+    timer: int
+
+
+class StopJob(msgspec.Struct, frozen=True, gc=False):
+    """Nobody waits for its result any more: cancel it, or tell its worker and report its end all the same."""
+
+    job: int
+    reason: str = ""
+
+
+class KeepFor(msgspec.Struct, frozen=True, gc=False):
+    """Retention, with `context` and `parent` already replaced by what they stand for."""
+
+    rule: str
+    hash: str = ""
+
+
+class Tell(msgspec.Struct, frozen=True, gc=False):
+    """A signal to another execution."""
+
+    lane: int
+    target: str
+    name: str
+    value: Any
+    key: str
 
 
 class TakeAnotherTurn(msgspec.Struct, frozen=True, gc=False):
@@ -86,7 +173,101 @@ class Fail(msgspec.Struct, frozen=True, gc=False):
     step: str = ""
 
 
-Command: TypeAlias = Advance | ScheduleJob | SetTimer | TakeAnotherTurn | Complete | Fail
+class Stopped(msgspec.Struct, frozen=True, gc=False):
+    """Everything that had to be done before the end of a cancelled execution is done."""
+
+
+class TakeLock(msgspec.Struct, frozen=True, gc=False):
+    """Seq and fence as `locks.ask` gave them; fence 0: the lane waits in the queue."""
+
+    lane: int
+    entity: str
+    name: str
+    seq: int
+    fence: int
+    #: the lane and all lanes it lies within, itself first
+    path: tuple[int, ...]
+    is_by_sensor: bool = False
+
+
+class ReleaseLock(msgspec.Struct, frozen=True, gc=False):
+    """Heir and fence as `locks.release` gave them. Also to leave the queue; nobody inherits then."""
+
+    lane: int
+    entity: str
+    name: str
+    seq: int
+    heir: tuple[str, int, int] | None = None
+    fence: int = 0
+
+
+class ForceLock(msgspec.Struct, frozen=True, gc=False):
+    """Take the lock from whoever has it; heir and fence as `locks.force` gave them."""
+
+    entity: str
+    name: str
+    owner: str
+    owner_seq: int
+    heir: tuple[str, int, int] | None
+    fence: int
+
+
+class SetSensor(msgspec.Struct, frozen=True, gc=False):
+    lane: int
+    entity: str
+    kind: str
+    name: str
+    value: Any
+    #: 1 for a new one, else one more than it was
+    version: int
+    #: the core sees to it; whatever stands here is not looked at
+    woken: tuple[Any, ...] = ()
+
+
+class ClearSensor(msgspec.Struct, frozen=True, gc=False):
+    lane: int
+    entity: str
+    kind: str
+    name: str
+    version: int = 0
+    woken: tuple[Any, ...] = ()
+
+
+class AwaitSensor(msgspec.Struct, frozen=True, gc=False):
+    """Wake the lane whenever that sensor changes. A lane may wait for several."""
+
+    lane: int
+    entity: str
+    kind: str
+    name: str
+
+
+class LeaveSensor(msgspec.Struct, frozen=True, gc=False):
+    """The lane waits for no sensor any more."""
+
+    lane: int
+
+
+Command: TypeAlias = (
+    Advance
+    | ScheduleJob
+    | SetTimer
+    | CancelTimer
+    | StopJob
+    | KeepFor
+    | Tell
+    | TakeAnotherTurn
+    | Complete
+    | Fail
+    | Stopped
+    | TakeLock
+    | ReleaseLock
+    | ForceLock
+    | SetSensor
+    | ClearSensor
+    | AwaitSensor
+    | LeaveSensor
+)
 
 
 # --- shared rows a decision may depend on ----------------------------------------------------------
@@ -122,6 +303,12 @@ class BlobKey(msgspec.Struct, frozen=True):
     digest: bytes
 
 
+class HistoryKey(msgspec.Struct, frozen=True):
+    """All transitions of an execution, for replaying from a step that is no waypoint."""
+
+    execution: str
+
+
 class StartKey(msgspec.Struct, frozen=True):
     """An idempotency key for starting."""
 
@@ -129,7 +316,45 @@ class StartKey(msgspec.Struct, frozen=True):
     key: str
 
 
-Key: TypeAlias = WorkflowKey | DefinitionKey | BlockKey | BlobKey | StartKey
+class LockKey(msgspec.Struct, frozen=True):
+    tenant: str
+    entity: str
+    name: str
+    #: waiters to be read, at the most
+    window: int = WINDOW
+
+
+class SensorKey(msgspec.Struct, frozen=True):
+    tenant: str
+    entity: str
+    #: `sensor` or `config`
+    kind: str
+    name: str
+
+
+class EntityKey(msgspec.Struct, frozen=True):
+    tenant: str
+    id: str
+
+
+class HeaderKey(msgspec.Struct, frozen=True):
+    """The row of an execution, where its history does not matter."""
+
+    execution: str
+
+
+Key: TypeAlias = (
+    WorkflowKey
+    | DefinitionKey
+    | BlockKey
+    | BlobKey
+    | StartKey
+    | HistoryKey
+    | LockKey
+    | SensorKey
+    | EntityKey
+    | HeaderKey
+)
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -155,6 +380,10 @@ class Reads(Protocol):
 
     def block(self, name: str) -> BlockOffer | None: ...
 
+    def history(self, execution: str) -> Sequence[tuple[int, tuple[Any, ...]]]:
+        """(time, events) of each transition."""
+        ...
+
     def load(self, execution: str, value: Any) -> Any:
         """The value itself, where `value` may be a BlobRef."""
         ...
@@ -162,6 +391,18 @@ class Reads(Protocol):
     def keep(self, execution: str, value: Any) -> Any | BlobRef:
         """The value, or a BlobRef to it where it is longer than INLINE_LIMIT."""
         ...
+
+    def lock(self, key: LockKey) -> LockRow:
+        """Never absent: a lock nobody ever took is an empty row."""
+        ...
+
+    def sensor(self, key: SensorKey) -> SensorRow | None: ...
+
+    def waiters(self, key: SensorKey) -> tuple[tuple[str, int], ...]:
+        """Lanes that wait for it to change, as (execution, lane)."""
+        ...
+
+    def entity(self, key: EntityKey) -> EntityRow | None: ...
 
 
 class Program(Protocol):
@@ -185,8 +426,43 @@ class Program(Protocol):
         the others."""
         ...
 
+    @property
+    def cleans_up(self) -> bool:
+        """Whether it wants to be told when it is cancelled, because it has steps for that."""
+        ...
+
+    @property
+    def retention(self) -> tuple[str, str]:
+        """How long its executions are kept, and the hash they are counted under; empty: the defaults."""
+        ...
+
     def label(self, step: int) -> str:
         """What people call that step."""
+        ...
+
+    def find_step(self, name: str) -> int | None:
+        """The index of a step by its id, or by its position in the workflow (`0`, `1`, …)."""
+        ...
+
+    def place(self, step: int) -> tuple[int, int, int] | None:
+        """Scope, body and position of a step."""
+        ...
+
+    def step_at(self, scope: int, body: int, position: int) -> int | None:
+        """The step at a place; nothing at the end of a body."""
+        ...
+
+    def limit_of(self, step: int) -> str | None:
+        """The limit of a step that retries, as it was written; nothing for any other step."""
+        ...
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether people may replay it without force."""
+        ...
+
+    def may_resume(self, state: State) -> str:
+        """Why it cannot carry on where it stands; empty if it can."""
         ...
 
     def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:

@@ -27,6 +27,8 @@ class StartExecution(_Request, frozen=True):
     definition: bytes = b""
     labels: dict[str, str] = {}
     actor: Actor = Actor()
+    #: what it works upon; empty for the tenant's default entity
+    entity: str = ""
 
 
 class ClaimJob(_Request, frozen=True):
@@ -85,6 +87,34 @@ class CancelExecution(_Request, frozen=True):
     actor: Actor = Actor()
 
 
+class ResumeExecution(_Request, frozen=True):
+    """Carry on where it failed or was stopped."""
+
+    reason: str = ""
+    #: also where nobody knows whether something ran, or it may not run twice
+    is_forced: bool = False
+    actor: Actor = Actor()
+
+
+class ReplayExecution(_Request, frozen=True):
+    #: a step's id or index, `start`, `last`, or `end` (which is to resume)
+    start: str
+    reason: str = ""
+    #: also from a step that is no waypoint
+    is_forced: bool = False
+    actor: Actor = Actor()
+
+
+class FreeLock(_Request, frozen=True):
+    """Take a lock from this execution, which holds it; asked by people."""
+
+    entity: str
+    name: str
+    #: of the claim that holds it, so that nobody else loses it by mistake
+    seq: int
+    by: str = ""
+
+
 # --- on the agenda ---------------------------------------------------------------------------------
 class FireTimer(msgspec.Struct, frozen=True, array_like=True, tag=1):
     timer: int
@@ -103,7 +133,54 @@ class TakeTurn(msgspec.Struct, frozen=True, array_like=True, tag=3):
     turn: int
 
 
-Due: TypeAlias = FireTimer | ReleaseJob | TakeTurn
+class DeliverSignal(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A signal that another execution sent."""
+
+    name: str
+    value: Any
+    key: str
+    sender: str
+    #: of the sender
+    tenant: str = ""
+
+
+class WakeLock(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """The lane that waited for that lock has it."""
+
+    entity: str
+    name: str
+    lane: int
+    seq: int
+
+
+class WakeSensor(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """A sensor the lane waits for has changed."""
+
+    lane: int
+
+
+class BreakLock(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """The lane must stop waiting for that lock: it would wait for ever."""
+
+    entity: str
+    name: str
+    lane: int
+    seq: int
+    why: str
+
+
+class LoseLock(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """The lock was taken away from this execution."""
+
+    entity: str
+    name: str
+    seq: int
+    #: the fence after it
+    fence: int
+    by: str = ""
+
+
+Due: TypeAlias = FireTimer | ReleaseJob | TakeTurn | DeliverSignal | WakeLock | WakeSensor | BreakLock | LoseLock
 Request: TypeAlias = (
     StartExecution
     | ClaimJob
@@ -112,7 +189,15 @@ Request: TypeAlias = (
     | LoseJob
     | SendSignal
     | CancelExecution
+    | ResumeExecution
+    | ReplayExecution
     | FireTimer
     | ReleaseJob
     | TakeTurn
+    | DeliverSignal
+    | FreeLock
+    | WakeLock
+    | WakeSensor
+    | BreakLock
+    | LoseLock
 )

@@ -13,7 +13,8 @@ import msgspec
 
 from . import events as e
 from . import requests as r
-from .model import LogLine
+from .locks import Claim
+from .model import JobStatus, Level, LogLine
 from .state import State, apply
 
 
@@ -48,16 +49,76 @@ class LogRow(msgspec.Struct, array_like=True, gc=False):
     line: LogLine
 
 
+class LockHead(msgspec.Struct, array_like=True, gc=False):
+    """Both numbers only grow, so what is stored is the greater of what was and what is."""
+
+    fence: int = 0
+    next_seq: int = 1
+
+
+class ClaimRow(msgspec.Struct, array_like=True, gc=False):
+    """A place at a lock: held (`fence` set), or waited for."""
+
+    tenant: str
+    entity: str
+    name: str
+    claim: Claim
+    fence: int = 0
+
+
+class SensorChange(msgspec.Struct, array_like=True, gc=False):
+    """A sensor's new value."""
+
+    tenant: str
+    entity: str
+    kind: str
+    name: str
+    value: Any
+    version: int
+    at: int
+    #: execution or person
+    by: str
+
+
 class Rows:
     """What the tables have to hold after some events. The last word about a row counts; `None`: it is gone."""
 
-    __slots__ = ("agenda", "jobs", "logs")
+    __slots__ = (
+        "agenda",
+        "claims",
+        "grants",
+        "jobs",
+        "locks",
+        "logs",
+        "sensor_waits",
+        "sensor_waits_gone",
+        "sensors",
+        "stopping",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         #: A job's row goes in the same commit as its result: a crash between the two would run the job twice.
         self.jobs: dict[tuple[str, int], JobRow | None] = {}
         self.agenda: dict[tuple[str, str], AgendaRow | None] = {}
         self.logs: list[LogRow] = []
+        #: claimed jobs whose workers have to be told to stop
+        self.stopping: list[tuple[str, int]] = []
+        #: (tenant, entity, name)
+        self.locks: dict[tuple[str, str, str], LockHead] = {}
+        #: (tenant, entity, name, seq)
+        self.claims: dict[tuple[str, str, str, int], ClaimRow | None] = {}
+        #: claims that are stored already and hold now: their fence, and since when
+        self.grants: dict[tuple[str, str, str, int], tuple[int, int]] = {}
+        #: (tenant, entity, kind, name)
+        self.sensors: dict[tuple[str, str, str, str], SensorChange | None] = {}
+        #: (tenant, entity, kind, name, execution, lane); the lanes that are gone go first
+        self.sensor_waits: dict[tuple[str, str, str, str, str, int], None] = {}
+        self.sensor_waits_gone: dict[tuple[str, int], None] = {}
+
+    @property
+    def is_sharing(self) -> bool:
+        """Whether it has anything of what executions share."""
+        return bool(self.claims or self.sensors or self.sensor_waits or self.sensor_waits_gone)
 
 
 def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> None:
@@ -122,6 +183,118 @@ def _turn_taken(state: State, event: e.TurnTaken, rows: Rows) -> None:
     rows.agenda[state.id, item] = due
 
 
+def _job_stop_asked(state: State, event: e.JobStopAsked, rows: Rows) -> None:
+    rows.stopping.append((state.id, event.job))
+
+
+def _cancel_requested(state: State, event: e.CancelRequested, rows: Rows) -> None:
+    if not event.cleans_up:
+        started = [id for id, job in state.jobs.items() if job.status is JobStatus.STARTED]
+        rows.stopping += [(state.id, id) for id in started]
+
+
+def _signal_sent(state: State, event: e.SignalSent, rows: Rows) -> None:
+    request = r.DeliverSignal(event.name, event.value, event.key, state.id, state.tenant)
+    item = item_of(request)
+    rows.agenda[event.target, item] = AgendaRow(event.target, item, state.at, request)
+
+
+def _lock_taken(state: State, event: e.LockTaken | e.LockQueued, rows: Rows) -> None:
+    fence = event.fence if isinstance(event, e.LockTaken) else 0
+    _raise_head(state, event.entity, event.name, fence, event.seq + 1, rows)
+    claim = Claim(event.seq, state.id, event.lane, event.path, state.at)
+    key = (state.tenant, event.entity, event.name, event.seq)
+    rows.claims[key] = ClaimRow(state.tenant, event.entity, event.name, claim, fence)
+
+
+def _lock_granted(state: State, event: e.LockGranted, rows: Rows) -> None:
+    rows.agenda[state.id, item_of(r.WakeLock(event.entity, event.name, event.lane, event.seq))] = None
+
+
+def _lock_released(state: State, event: e.LockReleased, rows: Rows) -> None:
+    rows.agenda[state.id, item_of(r.WakeLock(event.entity, event.name, event.lane, event.seq))] = None
+    _pass_on(state, event.entity, event.name, event.seq, event.heir, event.fence, rows)
+
+
+def _lock_forced(state: State, event: e.LockForced, rows: Rows) -> None:
+    entity, name, owner, seq = event.entity, event.name, event.owner, event.owner_seq
+    if owner != state.id:
+        lose = r.LoseLock(entity, name, seq, event.fence, event.by)
+        rows.agenda[owner, item_of(lose)] = AgendaRow(owner, item_of(lose), state.at, lose)
+        said = f"took lock {name} of {entity} away from execution {owner}"
+    else:
+        rows.agenda[owner, item_of(r.LoseLock(entity, name, seq, 0))] = None
+        said = f"lock {name} of {entity} was taken away by {event.by or 'the workflow'}"
+    rows.logs.append(LogRow(state.id, 0, state.at, LogLine(said, Level.WARNING)))
+    _pass_on(state, entity, name, seq, event.heir, event.fence, rows)
+
+
+def _pass_on(
+    state: State, entity: str, name: str, seq: int, heir: tuple[str, int, int] | None, fence: int, rows: Rows
+) -> None:
+    key = (state.tenant, entity, name, seq)
+    rows.claims[key] = None
+    rows.grants.pop(key, None)
+    if fence:
+        _raise_head(state, entity, name, fence, 1, rows)
+    if heir is None:
+        return
+    execution, lane, next_seq = heir
+    key = (state.tenant, entity, name, next_seq)
+    row = rows.claims.get(key)
+    if row is not None:
+        row.claim, row.fence = msgspec.structs.replace(row.claim, since=state.at), fence
+    else:
+        rows.grants[key] = (fence, state.at)
+    # The wake-up is in the commit that passes the lock on: it cannot be lost.
+    wake = r.WakeLock(entity, name, lane, next_seq)
+    rows.agenda[execution, item_of(wake)] = AgendaRow(execution, item_of(wake), state.at, wake)
+
+
+def _raise_head(state: State, entity: str, name: str, fence: int, next_seq: int, rows: Rows) -> None:
+    head = rows.locks.setdefault((state.tenant, entity, name), LockHead())
+    head.fence, head.next_seq = max(head.fence, fence), max(head.next_seq, next_seq)
+
+
+def _sensor_changed(state: State, event: e.SensorChanged, rows: Rows) -> None:
+    key = (state.tenant, event.entity, event.kind, event.name)
+    change = SensorChange(*key, event.value, event.version, state.at, state.id)
+    rows.sensors[key] = None if event.is_gone else change
+    wake_sensor(event.woken, state.at, rows)
+
+
+def wake_sensor(woken: Sequence[tuple[str, int]], at: int, rows: Rows) -> None:
+    for execution, lane in woken:
+        wake = r.WakeSensor(lane)
+        rows.agenda[execution, item_of(wake)] = AgendaRow(execution, item_of(wake), at, wake)
+
+
+def _sensor_awaited(state: State, event: e.SensorAwaited, rows: Rows) -> None:
+    rows.sensor_waits[state.tenant, event.entity, event.kind, event.name, state.id, event.lane] = None
+
+
+def _sensor_left(state: State, event: e.SensorLeft, rows: Rows) -> None:
+    rows.sensor_waits_gone[state.id, event.lane] = None
+    for key in [key for key in rows.sensor_waits if key[4:] == (state.id, event.lane)]:
+        del rows.sensor_waits[key]
+    rows.agenda[state.id, item_of(r.WakeSensor(event.lane))] = None
+
+
+def item_of(request: r.WakeLock | r.WakeSensor | r.BreakLock | r.LoseLock | r.DeliverSignal) -> str:
+    """Where on the agenda of its execution a wake-up stands."""
+    match request:
+        case r.WakeLock(entity, name, lane):
+            return f"lock/{entity}/{name}/{lane}"
+        case r.WakeSensor(lane=lane):
+            return f"sensor/{lane}"
+        case r.BreakLock(entity, name, lane):
+            return f"break/{entity}/{name}/{lane}"
+        case r.DeliverSignal(key=key):
+            return f"signal/{key}"
+        case r.LoseLock(entity, name, seq):
+            return f"lost/{entity}/{name}/{seq}"
+
+
 def _ended(state: State, event: e.Event, rows: Rows) -> None:
     if state.is_turn_open:
         rows.agenda[state.id, f"turn/{state.turn}"] = None
@@ -139,6 +312,17 @@ _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
     e.TimerFired: _timer_gone,
     e.TimerCancelled: _timer_gone,
     e.TurnTaken: _turn_taken,
+    e.JobStopAsked: _job_stop_asked,
+    e.CancelRequested: _cancel_requested,
+    e.SignalSent: _signal_sent,
+    e.LockTaken: _lock_taken,
+    e.LockQueued: _lock_taken,
+    e.LockGranted: _lock_granted,
+    e.LockReleased: _lock_released,
+    e.LockForced: _lock_forced,
+    e.SensorChanged: _sensor_changed,
+    e.SensorAwaited: _sensor_awaited,
+    e.SensorLeft: _sensor_left,
     e.ExecutionCompleted: _ended,
     e.ExecutionFailed: _ended,
     e.ExecutionCancelled: _ended,

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from .changes import GROUP_BITS, part
 from .codec import pack, unpack_entries, unpack_head, unpack_jobs, unpack_lanes
-from .state import GROUP_BITS, State, part
+from .state import State
 
 #: in the order of `state.LANES`, `JOBS`, `LEDGER`
 _GROUPED = ("lanes", "jobs", "ledger")
@@ -55,3 +56,8 @@ def restore(parts: dict[str, bytes]) -> State:
 def canonical(state: State) -> bytes:
     """The whole state as bytes that are equal exactly when the states are."""
     return pack(sorted(encode(state).items()))
+
+
+def copy_state(state: State) -> State:
+    """One that can be changed without changing this one."""
+    return restore(encode(state))

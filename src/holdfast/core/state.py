@@ -13,19 +13,13 @@ import msgspec
 
 from . import events as e
 from . import ledger as ledgers
-from .lanes import ROOT_LANE, Frame, Lane, Op, find_frame
+from . import locks as locking
+from . import sensors as sensing
+from .changes import GROUP_BITS, JOBS, LANES, LEDGER, change, part, restore_mark
+from .lanes import ROOT_LANE, Frame, Lane, Mark
 from .ledger import Entry
 from .lifecycle import QUIET_START, step_to
-from .model import Actor, Effect, Failure, JobSpec, JobStatus, Status, Wait
-
-#: Lanes, jobs and ledger entries are snapshotted in groups of this many: 1 << GROUP_BITS.
-GROUP_BITS = 6
-LANES, JOBS, LEDGER = 0, 1, 2
-
-
-def part(kind: int, id: int) -> int:
-    """The number of the snapshot part in which lane, job or ledger entry `id` is kept."""
-    return id >> GROUP_BITS << 2 | kind
+from .model import DEFAULT_ENTITY, Actor, Effect, Failure, JobSpec, JobStatus, Status, Wait
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):
@@ -54,12 +48,15 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     failure: Failure | None = None
     #: what the previous attempt last said in a heartbeat
     details: Any = None
+    #: its worker was told to stop, and nobody waits for the result
+    is_stopping: bool = False
 
 
 class Timer(msgspec.Struct, array_like=True, gc=False):
     id: int
     lane: int
     due: int
+    depth: int = -1
 
 
 class State(msgspec.Struct, gc=False):
@@ -87,16 +84,28 @@ class State(msgspec.Struct, gc=False):
     signals: list[tuple[str, Any]] = []
     #: keys of signals already counted
     signal_keys: dict[str, None] = {}
+    #: what it works upon
+    entity: str = DEFAULT_ENTITY
+    #: its claims to locks, held or waited for: (entity, name, lane) → claim
+    locks: dict[tuple[str, str, int], locking.Hold] = {}
+    #: sensors its lanes wait for
+    awaits: dict[int, tuple[tuple[str, str, str], ...]] = {}
     next_lane: int = ROOT_LANE + 1
     next_job: int = 1
     next_timer: int = 1
     turn: int = 0
     is_turn_open: bool = False
     cancel_reason: str = ""
+    #: it is being cancelled, and its own steps for that still run
+    is_cleaning: bool = False
     failure: Failure | None = None
     failed_step: str = ""
     output: Any = None
     residue: tuple[int, ...] = ()
+    #: how long it is kept after its end; empty: the system's default
+    retention: str = ""
+    #: counted with others of the same hash; empty: with others of its workflow
+    retention_hash: str = ""
     created_at: int = 0
     started_at: int = 0
     ended_at: int = 0
@@ -196,12 +205,18 @@ def _job_cancelled(state: State, event: e.JobCancelled) -> None:
 
 
 def _timer_set(state: State, event: e.TimerSet) -> None:
-    state.timers[event.timer] = Timer(event.timer, event.lane, event.due)
+    state.timers[event.timer] = Timer(event.timer, event.lane, event.due, event.depth)
+    state.lanes[event.lane].timers[event.depth] = event.timer
+    state.dirty.add(part(LANES, event.lane))
     state.next_timer = event.timer + 1
 
 
 def _timer_gone(state: State, event: e.TimerFired | e.TimerCancelled) -> None:
-    del state.timers[event.timer]
+    timer = state.timers.pop(event.timer)
+    lane = state.lanes.get(timer.lane)
+    if lane is not None and lane.timers.get(timer.depth) == timer.id:
+        del lane.timers[timer.depth]
+        state.dirty.add(part(LANES, timer.lane))
 
 
 def _signal_received(state: State, event: e.SignalReceived) -> None:
@@ -214,10 +229,35 @@ def _turn_taken(state: State, event: e.TurnTaken) -> None:
     state.turn, state.is_turn_open = event.turn, event.is_open
 
 
+def _lock_moved(state: State, event: locking.LockEvent) -> None:
+    locking.change(state.locks, state.id, event, state.at)
+    if isinstance(event, e.LockQueued):
+        _wait(state, event.lane, Wait.LOCK)
+    elif isinstance(event, e.LockGranted):
+        _wait(state, event.lane, Wait.NOTHING)
+
+
+def _sensor_changed(state: State, event: e.SensorChanged) -> None:
+    """It lives outside the execution; nothing changes here."""
+
+
+def _sensor_waited_for(state: State, event: e.SensorAwaited | e.SensorLeft) -> None:
+    sensing.change(state.awaits, event)
+    _wait(state, event.lane, Wait.SENSOR if isinstance(event, e.SensorAwaited) else Wait.NOTHING)
+
+
+def _wait(state: State, id: int, wait: Wait) -> None:
+    lane = state.lanes.get(id)
+    if lane is not None:
+        lane.wait = wait
+        state.dirty.add(id >> GROUP_BITS << 2)
+
+
 def _execution_started(state: State, event: e.ExecutionStarted) -> None:
     state.tenant, state.workflow, state.workflow_version = event.tenant, event.workflow, event.version
     state.definition, state.input, state.actor = event.definition, event.input, event.actor
     state.labels, state.format = event.labels, event.format
+    state.entity = event.entity or DEFAULT_ENTITY
     state.created_at = state.at
 
 
@@ -240,6 +280,7 @@ def _blocks_pinned(state: State, event: e.BlocksPinned) -> None:
 def _cancel_requested(state: State, event: e.CancelRequested) -> None:
     _to(state, Status.CANCELLING)
     state.cancel_reason = event.reason
+    state.is_cleaning = event.cleans_up
 
 
 def _error_raised(state: State, event: e.ErrorRaised) -> None:
@@ -262,8 +303,33 @@ def _execution_cancelled(state: State, event: e.ExecutionCancelled) -> None:
     _end(state, Status.CANCELLED, event.residue)
 
 
-def _result_refused(state: State, event: e.ResultRefused) -> None:
-    """Evidence; nothing changes."""
+def _evidence(state: State, event: e.ResultRefused | e.SignalSent) -> None:
+    """Nothing changes here."""
+
+
+def _job_stop_asked(state: State, event: e.JobStopAsked) -> None:
+    state.dirty.add(part(JOBS, event.job))
+    state.jobs[event.job].is_stopping = True
+
+
+def _execution_resumed(state: State, event: e.ExecutionResumed) -> None:
+    _reopen(state)
+
+
+def _execution_replayed(state: State, event: e.ExecutionReplayed) -> None:
+    _reopen(state)
+    root = state.lanes.get(ROOT_LANE)
+    if root is None:  # it never began, or ended before lanes were kept
+        root = state.lanes[ROOT_LANE] = Lane(ROOT_LANE, frames=[Frame(-1)])
+    mark = event.mark or root.waypoints.get(event.step) or Mark([Frame(-1)])
+    restore_mark(state, root, mark)
+    root.waypoints.pop(event.step, None)  # from where it was replayed it may be replayed
+    root.waypoints[event.step] = mark
+    state.dirty.add(part(LANES, ROOT_LANE))
+
+
+def _retention_set(state: State, event: e.RetentionSet) -> None:
+    state.retention, state.retention_hash = event.rule, event.hash
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {
@@ -278,7 +344,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.JobRescheduled: _job_rescheduled,
     e.JobReleased: _job_released,
     e.JobCancelled: _job_cancelled,
-    e.ResultRefused: _result_refused,
+    e.ResultRefused: _evidence,
     e.TimerSet: _timer_set,
     e.TimerFired: _timer_gone,
     e.TimerCancelled: _timer_gone,
@@ -289,6 +355,19 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.ExecutionFailed: _execution_failed,
     e.ExecutionCancelled: _execution_cancelled,
     e.TurnTaken: _turn_taken,
+    e.JobStopAsked: _job_stop_asked,
+    e.ExecutionResumed: _execution_resumed,
+    e.ExecutionReplayed: _execution_replayed,
+    e.RetentionSet: _retention_set,
+    e.SignalSent: _evidence,
+    e.LockTaken: _lock_moved,
+    e.LockQueued: _lock_moved,
+    e.LockGranted: _lock_moved,
+    e.LockReleased: _lock_moved,
+    e.LockForced: _lock_moved,
+    e.SensorChanged: _sensor_changed,
+    e.SensorAwaited: _sensor_waited_for,
+    e.SensorLeft: _sensor_waited_for,
 }
 assert set(_APPLY) == set(get_args(e.Event)), "every kind of fact has its function"
 
@@ -302,11 +381,25 @@ def _end(state: State, status: Status, residue: tuple[int, ...]) -> None:
     _to(state, status)
     state.ended_at = state.at
     state.residue = residue
-    # Nothing of an ended execution moves again by itself; resume and replay rebuild from the history.
-    state.dirty.update(part(LANES, lane) for lane in state.lanes)
+    assert not state.locks, "no lock outlives its execution; see sharing.closing"
+    assert not state.awaits, "no subscription outlives its execution; see sharing.closing"
+    # Lanes stay as they stood: resume and replay go on from there. Nothing of them moves by itself.
     state.dirty.update(part(JOBS, job) for job in state.jobs)
-    state.lanes, state.jobs, state.timers = {}, {}, {}
+    state.jobs, state.timers = {}, {}
+    for lane in state.lanes.values():
+        if lane.timers:
+            lane.timers = {}
     state.running = 0
+    state.is_cleaning = False
+
+
+def _reopen(state: State) -> None:
+    _to(state, Status.RUNNING)
+    state.run += 1
+    state.ended_at = 0
+    state.is_turn_open = False
+    state.failure, state.failed_step, state.cancel_reason = None, "", ""
+    state.output, state.residue = None, ()
 
 
 def _leave(state: State, id: int) -> Job:
@@ -325,113 +418,4 @@ def _account(state: State, job: Job, attempt: int, effect: Effect) -> None:
     ledgers.record(state.ledger, Entry(job.id, job.step, job.spec, attempt, effect), state.specs[job.spec])
 
 
-# --- lanes -------------------------------------------------------------------------------------------
-def change(state: State, id: int, ops: tuple[tuple[Any, ...], ...]) -> None:
-    """Apply a lane's ops; see `Op` for what each carries. The three of every step come first."""
-    lane = state.lanes[id]
-    for op in ops:
-        code = op[0]
-        if code == 1:  # Op.MOVE
-            lane.frames[-1].position = op[1]
-        elif code == 5:  # Op.RESULT
-            job = state.jobs.pop(op[1])
-            state.dirty.add(op[1] >> GROUP_BITS << 2 | JOBS)
-            _output(lane, job.result, op[2])
-        elif code == 6:  # Op.WAIT
-            lane.wait = _WAITS[op[1]]
-        else:
-            _CHANGE[code](state, lane, op)
-
-
-def _set(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    find_frame(lane, op[1]).variables[op[1]] = op[2]
-
-
-def _unset(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    find_frame(lane, op[1]).variables.pop(op[1], None)
-
-
-def _set_output(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    lane.output = op[1]
-
-
-def _step(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    lane.outputs[op[1]] = op[2]
-
-
-def _push(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    lane.frames.append(Frame(op[1], op[2], 0, dict(op[3])))
-
-
-def _pop(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    lane.frames.pop()
-
-
-def _spawn(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    _, child, branch, scope, body, variables = op
-    frames = [Frame(scope, body, 0, dict(variables))]
-    state.lanes[child] = Lane(child, lane.id, branch, frames, output=lane.output)
-    state.dirty.add(part(LANES, child))
-    state.next_lane = child + 1
-    lane.open += 1
-
-
-def _end_lane(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    parent = state.lanes[lane.parent]
-    state.dirty.add(part(LANES, parent.id))
-    parent.open -= 1
-    parent.results[lane.branch] = op[1]
-    del state.lanes[lane.id]
-
-
-def _gather(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    ordered = [lane.results[branch] for branch in sorted(lane.results)]
-    lane.results = {}
-    gathered = ordered if op[2] is None else dict(zip(op[2], ordered, strict=True))
-    _output(lane, gathered, op[1])
-
-
-def _visit(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    lane.visits[op[1]] = op[2]
-
-
-def _listen(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    lane.signal, lane.wait = op[1], Wait.SIGNAL
-
-
-def _forget(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    del state.jobs[op[1]]
-    state.dirty.add(part(JOBS, op[1]))
-
-
-def _consume(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    at = next(i for i, (name, _) in enumerate(state.signals) if name == op[1])
-    lane.output = state.signals.pop(at)[1]
-    lane.signal = ""
-
-
-def _output(lane: Lane, value: Any, step: str) -> None:
-    lane.output = value
-    if step:
-        lane.outputs[step] = value
-
-
 _STARTED = JobStatus.STARTED
-_WAITS = {int(wait): wait for wait in Wait}
-_CHANGE: dict[int, Callable[[State, Lane, tuple[Any, ...]], None]] = {
-    Op.SET: _set,
-    Op.OUTPUT: _set_output,
-    Op.STEP: _step,
-    Op.PUSH: _push,
-    Op.POP: _pop,
-    Op.SPAWN: _spawn,
-    Op.END: _end_lane,
-    Op.GATHER: _gather,
-    Op.VISIT: _visit,
-    Op.LISTEN: _listen,
-    Op.UNSET: _unset,
-    Op.FORGET: _forget,
-    Op.CONSUME: _consume,
-}
-_CODES = {code for name, code in vars(Op).items() if name.isupper()}
-assert {1, 5, 6, *_CHANGE} == _CODES == set(range(1, len(_CODES) + 1)), "every op has its function"

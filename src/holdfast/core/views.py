@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from .model import Actor, Failure, LogLine
+from .model import DEFAULT_ENTITY, Actor, Failure, LogLine
 from .state import State
 
 
@@ -49,6 +49,111 @@ class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
     details: Any = None
 
 
+class StandView(msgspec.Struct, frozen=True):
+    """Where a lane is."""
+
+    lane: int
+    #: label of the step; empty where it has not begun, or is at its end
+    step: str
+    #: what it waits for, in lower case; `nothing` where it moves or has ended, `stopped` where it failed
+    wait: str
+    #: why it failed
+    error: str = ""
+
+
+class WaypointView(msgspec.Struct, frozen=True):
+    """A step from which an execution can be replayed, the last one reached last."""
+
+    #: what `replay --from` takes: `start`, or the step's id or number
+    start: str
+    step: str
+
+
+class RefusalView(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+
+
+class StandingView(msgspec.Struct, frozen=True):
+    """Where an execution is, and from where it can go on."""
+
+    id: str
+    status: str
+    run: int
+    #: lanes that are at work, wait or have failed; not those that only wait for others
+    lanes: list[StandView]
+    waypoints: list[WaypointView]
+    #: of one that has ended: why it could not be resumed without force; nothing if it could
+    refusal: RefusalView | None = None
+    #: there are more lanes or waypoints than these
+    is_more: bool = False
+
+
+class PlanStep(msgspec.Struct, frozen=True):
+    step: str
+    #: how often it was passed
+    times: int = 1
+
+
+class PlanJob(msgspec.Struct, frozen=True):
+    """A job that had an effect, and would be done again as another job."""
+
+    job: int
+    step: str
+    block: str
+    #: False: nobody knows whether it took effect
+    is_sure: bool
+    #: its block may run twice
+    may_repeat: bool
+
+
+class PlanLane(msgspec.Struct, frozen=True):
+    lane: int
+    step: str
+    #: it goes back to a waypoint; otherwise it goes on where it stands
+    is_back: bool
+
+
+class PlanLock(msgspec.Struct, frozen=True):
+    """A lock that has to be taken again."""
+
+    entity: str
+    name: str
+    #: the execution that has it now; empty if nobody has
+    holder: str = ""
+    since: int = 0
+    waiting: int = 0
+
+
+class PlanView(msgspec.Struct):
+    """What `resume` or `replay` would do; nothing has happened."""
+
+    id: str
+    #: `resume` or `replay`
+    verb: str
+    #: from where, as it was asked
+    asked: str
+    #: that the execution has now
+    status: str
+    #: number it would have
+    run: int
+    is_forced: bool
+    #: why it would be refused
+    refusal: RefusalView | None = None
+    #: where it would go on
+    step: str = ""
+    #: steps that would be entered again
+    again: list[PlanStep] = []
+    #: steps whose results stay
+    kept: list[PlanStep] = []
+    #: effects there are, and would be again
+    jobs: list[PlanJob] = []
+    lanes: list[PlanLane] = []
+    locks: list[PlanLock] = []
+    #: as they are when it goes on
+    variables: dict[str, Any] = {}
+
+
 class ExecutionView(msgspec.Struct, frozen=True):
     id: str
     workflow: str
@@ -73,6 +178,10 @@ class ExecutionView(msgspec.Struct, frozen=True):
     updated_at: int
     #: why it is not moving, in sentences; only in answers about one execution
     waiting: list[str] = []
+    #: what it works upon
+    entity: str = DEFAULT_ENTITY
+    #: what would be done; only in answers to a dry run
+    plan: PlanView | None = None
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -122,6 +231,11 @@ class WorkflowView(msgspec.Struct, frozen=True, omit_defaults=True):
     definition: Any = None
     #: False when the newest version already was this definition
     is_new: bool = True
+    description: str = ""
+    #: template of the short form, where it is used as a step
+    shorthand: str = ""
+    #: what it declares to take, by name; only together with the definition
+    parameters: dict[str, Any] | None = None
 
 
 class BlockView(msgspec.Struct, frozen=True):
@@ -182,6 +296,68 @@ class WhyView(msgspec.Struct, frozen=True):
     reasons: list[Reason]
 
 
+class ApprovalView(msgspec.Struct, frozen=True):
+    """An `approve` step that waits for somebody's word."""
+
+    execution: str
+    workflow: str
+    #: its id, or its number
+    step: str
+    #: what it asks
+    message: str
+    #: when it began to wait
+    since: int
+
+
+class ClaimView(msgspec.Struct, frozen=True):
+    """A place at a lock."""
+
+    execution: str
+    lane: int
+    #: held, or waited for, since then
+    since: int
+    #: who has the lower number came first
+    seq: int
+
+
+class LockView(msgspec.Struct, frozen=True):
+    entity: str
+    name: str
+    #: grows with every holder, and whenever the lock is taken away from one
+    fence: int
+    holder: ClaimView | None
+    #: first come first
+    waiters: list[ClaimView]
+    waiting: int
+
+
+class SensorView(msgspec.Struct, frozen=True):
+    entity: str
+    #: `sensor` or `config`
+    kind: str
+    name: str
+    value: Any
+    #: counts its changes
+    version: int
+    at: int
+    #: the execution or person that set it
+    by: str
+
+
+class EntityView(msgspec.Struct, frozen=True):
+    id: str
+    type: str
+    name: str
+    labels: dict[str, str]
+    #: null for the default entity, which exists by itself
+    created_at: int | None
+    updated_at: int | None
+    #: these three only in answers about one entity
+    sensors: list[SensorView] = []
+    config: list[SensorView] = []
+    locks: list[LockView] = []
+
+
 class HealthView(msgspec.Struct, frozen=True):
     status: str
     version: str
@@ -189,6 +365,42 @@ class HealthView(msgspec.Struct, frozen=True):
     engine: str
     pending: int
     workers: int
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """Ended executions that are counted together, and how long they are kept."""
+
+    entity: str
+    #: the hash its executions give, or the name of their workflow
+    group: str
+    #: as the one that ended last was kept; `system` where it says nothing
+    rule: str
+    #: the same without words
+    meaning: str
+    #: how many there are
+    count: int
+    #: how many of them may go now
+    due: int
+    #: when the next one may go, if only time has to pass
+    next_at: int | None
+
+
+class RetentionView(msgspec.Struct, frozen=True):
+    #: what `system` stands for
+    default: str
+    #: whether histories are archived before they are purged
+    is_archived: bool
+    groups: list[GroupView]
+    #: there are more groups than these
+    is_more: bool = False
+
+
+class PurgeView(msgspec.Struct, frozen=True):
+    #: of executions that were purged, or would be
+    ids: list[str]
+    is_dry_run: bool
+    #: there may be more to purge: ask again
+    is_more: bool = False
 
 
 def log_view(number: int, at: int, line: LogLine) -> LogView:

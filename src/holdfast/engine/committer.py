@@ -36,6 +36,9 @@ class Counters:
         self.events = 0
         self.executions_started = 0
         self.executions_ended = 0
+        self.executions_revived = 0
+        self.executions_purged = 0
+        self.executions_archived = 0
         self.jobs_claimed = 0
         self.refused = 0
         self.stale_results = 0

@@ -22,7 +22,7 @@ from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, SyncFailed, TooBusy
 from holdfast.core.ids import make_id
 from holdfast.core.model import Actor, Failure
-from holdfast.core.program import Program
+from holdfast.core.program import Program, SensorKey
 from holdfast.core.requests import (
     CancelExecution,
     ClaimJob,
@@ -33,9 +33,10 @@ from holdfast.core.requests import (
     SendSignal,
     StartExecution,
 )
+from holdfast.core.sensors import EntityRow
 from holdfast.failpoints import failpoint
 from holdfast.store.port import Store
-from holdfast.store.records import Batch, TokenRow
+from holdfast.store.records import Batch, Header, TokenRow
 from holdfast.transport.messages import Exchange, Hello
 
 from .agenda import Agenda
@@ -44,8 +45,10 @@ from .dispatch import Dispatch, Session
 from .driver import Driver
 from .exchanges import Exchanges
 from .inbox import Inbox
-from .items import Ask, Item, Publish, Put, Reply, spill
+from .items import Ask, Item, Publish, PublishAll, Put, Reply, silent, spill
+from .purging import Purge
 from .rounds import Rounds
+from .sensing import PutSensor
 from .watchers import Watcher, Watchers
 from .wishes import LOST
 
@@ -122,6 +125,8 @@ class Engine:
         #: items a commit lately had, or a little less
         self._usual = 0
         self.watchers = Watchers()
+        #: told, in the engine's thread, what has just ended
+        self.on_ended: Callable[[list[Header]], None] | None = None
         self._is_stopping = False
         self._fatal: Exception | None = None
         self._full_until = 0.0
@@ -178,17 +183,19 @@ class Engine:
         labels: dict[str, str] | None = None,
         actor: Actor,
         id: str = "",
+        entity: str = "",
         reply: Reply,
     ) -> None:
         """By published name, or with an inline definition (canonical bytes, and compiled)."""
         self._admit()
         digest = blake2b(definition, digest_size=16).digest() if definition else b""
         ask = Ask(id or new_execution_id(), _PLACEHOLDER, reply)
-        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor)
+        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor, entity)
         ask.definition, ask.program = definition, program
         if key:
             ask.key = key
-            ask.content = blake2b(pack((workflow, digest, input, labels or {})), digest_size=16).digest()
+            content = (workflow, digest, input, labels or {}) + ((entity,) if entity else ())
+            ask.content = blake2b(pack(content), digest_size=16).digest()
         self._put(ask)
 
     def signal(self, execution: str, name: str, value: Any, actor: Actor, reply: Reply, key: str = "") -> None:
@@ -209,6 +216,32 @@ class Engine:
         self._admit()
         digest = blake2b(data, digest_size=16).digest()
         self._enqueue(Publish(tenant, name, digest, data, actor, reply))
+
+    def publish_all(self, tenant: str, definitions: Iterable[tuple[str, bytes]], actor: str, reply: Reply) -> None:
+        """Names and definitions that belong together, in one commit. Answers a list of (version, is it new)."""
+        self._admit()
+        items = [Publish(tenant, name, blake2b(data, digest_size=16).digest(), data, actor, silent)
+                 for name, data in definitions]  # fmt: skip
+        self._enqueue(PublishAll(items, reply))
+
+    def put_entity(self, tenant: str, entity: EntityRow, reply: Reply) -> None:
+        self._admit()
+        self._enqueue(Put(Batch(entities=[(tenant, entity)]), reply))
+
+    def put_sensor(self, key: SensorKey, value: Any, by: str, reply: Reply, *, is_gone: bool = False) -> None:
+        """Answers what is there then."""
+        self._admit()
+        self._enqueue(PutSensor(key, value, by, reply, is_gone=is_gone))
+
+    def purge(self, wanted: dict[str, tuple[int, int]], reply: Reply) -> None:
+        """Forget these, each as it was at (version, log lines). Answers with the ids of those that are gone."""
+        self._admit()
+        self._enqueue(Purge(wanted, reply))
+
+    def forget_starts(self, keys: list[tuple[str, str]], reply: Reply) -> None:
+        """Idempotency keys, as (tenant, key), that may be used anew."""
+        self._admit()
+        self._enqueue(Put(Batch(starts_gone=keys), reply))
 
     def put_tokens(self, tokens: list[TokenRow], reply: Reply) -> None:
         self._admit()
@@ -427,6 +460,8 @@ class Engine:
             turn.answer()
             failpoint("engine.answer.after")
             self.watchers.tell(turn.headers)
+            if turn.ended and self.on_ended is not None:
+                self.on_ended([turn.headers[id] for id in turn.ended])
             self.rounds.committed(turn)
 
     def _again(self, items: list[Item]) -> None:
@@ -438,6 +473,10 @@ class Engine:
         if worn:
             self._reject(worn, TooBusy("the execution keeps changing under this request; try again"))
         left = [item for item in items if item not in worn]
+        # Somebody was busy with one of them: the next look decides anew.
+        purges = [item for item in left if isinstance(item, Purge)]
+        self._reject(purges, TooBusy("looked at again"))
+        left = [item for item in left if not isinstance(item, Purge)]
         # Claims are not carried over: they give their slot back and are matched again from the queue.
         claims = [item for item in left if isinstance(item, Ask) and type(item.request) is ClaimJob]
         self._reject(claims, TooBusy("matched again"))

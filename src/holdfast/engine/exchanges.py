@@ -64,11 +64,11 @@ class Exchanges:
         is_local: bool,
         before: WorkerRow | None,
         claims: Sequence[JobRow],
-        stopping: Container[str],
+        stopping: Container[tuple[str, int]],
         reply: Reply,
     ) -> list[Item]:
         """`before` is the stored row of that name, `claims` what this incarnation has claimed according
-        to the store, `stopping` the executions that somebody asked to stop. What an older incarnation had
+        to the store, `stopping` the jobs that somebody asked to stop. What an older incarnation had
         claimed is given up by the caller, who can read it."""
         known = self.dispatch.sessions.get(hello.incarnation)
         if known is not None and hello.greeting < known.greeting:
@@ -117,7 +117,7 @@ class Exchanges:
             del self._superseded[next(iter(self._superseded))]
 
     def _attach(
-        self, hello: Hello, now: int, is_local: bool, claims: Sequence[JobRow], stopping: Container[str]
+        self, hello: Hello, now: int, is_local: bool, claims: Sequence[JobRow], stopping: Container[tuple[str, int]]
     ) -> list[Item]:
         """A session, or the same one renewed: outcomes and claims that are under way keep counting on it."""
         session = self.dispatch.sessions.get(hello.incarnation)
@@ -138,7 +138,7 @@ class Exchanges:
         for row in claims:
             key = (row.execution, row.job)
             held = session.held[key] = Held(row.attempt, row.since, row.timeout, now + self.lease * 24)
-            if row.execution in stopping:
+            if (row.execution, row.job) in stopping:
                 # The notice may have been lost with the engine that sent it.
                 held.is_told = True
                 session.cancels.append(CancelNotice(row.execution, row.job, row.attempt))

@@ -9,12 +9,17 @@ from typing import Any
 import msgspec
 
 from holdfast.core.codec import pack
-from holdfast.core.errors import InvalidRequest, PayloadTooLarge
+from holdfast.core.errors import InvalidRequest, PayloadTooLarge, StoreUnavailable
 from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, LogLine, blob_digest
 from holdfast.core.program import Program
 from holdfast.core.requests import Request
 from holdfast.store.records import Batch
 
+from .purging import Purge
+from .sensing import PutSensor
+
+#: Default wait of a verb for its commit, seconds.
+COMMIT_WAIT = 30.0
 #: Levels of lists and maps within each other that a value may have.
 DEPTH_LIMIT = 100
 #: Called once: with a value, or with the reason why not.
@@ -38,6 +43,15 @@ def future_reply() -> tuple[Future[Any], Reply]:
             future.set_result(value)
 
     return future, reply
+
+
+def committed(future: Future[Any]) -> Any:
+    """What the engine answers, after its commit."""
+    try:
+        return future.result(COMMIT_WAIT)
+    except TimeoutError:
+        text = f"no commit within {COMMIT_WAIT:g} s, and it may still happen; ask again (with the same key or id)"
+        raise StoreUnavailable(text) from None
 
 
 class ResendJob(msgspec.Struct, frozen=True):
@@ -142,4 +156,15 @@ class Publish:
         self.reply = reply
 
 
-Item = Ask | Put | Publish
+class PublishAll:
+    """Definitions that belong together: all in one commit, or none. Answers with a list."""
+
+    __slots__ = ("items", "reply")
+    size = 0
+
+    def __init__(self, items: list[Publish], reply: Reply) -> None:
+        self.items = items
+        self.reply = reply
+
+
+Item = Ask | Put | Publish | PublishAll | PutSensor | Purge

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.core.codec import pack, unpack
+from holdfast.core import events as e
+from holdfast.core import locks, sensors
+from holdfast.core.codec import pack, unpack, unpack_events
 from holdfast.core.errors import Refused
-from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, BlockOffer, blob_digest
+from holdfast.core.locks import LOCK_EVENTS, LockEvent, LockRow
+from holdfast.core.model import DEFAULT_ENTITY, INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, BlockOffer, blob_digest
 from holdfast.core.program import (
     BlobKey,
     BlockKey,
     DefinitionKey,
+    EntityKey,
+    HistoryKey,
     Key,
+    LockKey,
     Missing,
     Program,
     Published,
+    SensorKey,
     TooLong,
     WorkflowKey,
 )
+from holdfast.core.sensors import SENSOR_EVENTS, EntityRow, SensorEvent, SensorRow, Watched, default_entity
+from holdfast.core.sharing import SHARED
+from holdfast.core.state import State
 
 #: Compiled programs kept; a program is shared by all executions of its definition.
 PROGRAMS = 512
+#: Bytes of long values that stay unpacked between turns. A step with many targets asks for its list at every one.
+UNPACKED = 4 << 20
+#: A lock of which fewer waiters than this are left, though more wait, is read again with more of them.
+FEW = 8
 
 
 class TurnReads:
@@ -38,10 +52,23 @@ class TurnReads:
         self._workflows: dict[WorkflowKey, Published] = {}
         #: blobs made in this turn: (execution, digest) → data
         self.fresh: dict[tuple[str, bytes], bytes] = {}
+        #: long values by what they are, so they are right for ever, with their size; the oldest goes first
+        self._unpacked: dict[tuple[str, bytes], tuple[Any, int]] = {}
+        self._unpacked_size = 0
+        #: locks and sensors as the decisions of this turn have left them
+        self._locks: dict[LockKey, LockRow] = {}
+        self._sensors: dict[SensorKey, Watched] = {}
+        #: what the decisions of this turn did to each lock, should more of it have to be read
+        self._moves: dict[LockKey, list[tuple[str, LockEvent, int]]] = {}
+        self._windows: dict[LockKey, int] = {}
 
     def begin_turn(self) -> None:
         self.rows.clear()
         self.fresh.clear()
+        self._locks.clear()
+        self._sensors.clear()
+        self._moves.clear()
+        self._windows.clear()
         if self._is_shared:
             self.forget()
 
@@ -62,8 +89,47 @@ class TurnReads:
                 if len(self._workflows) >= PROGRAMS:
                     self._workflows.clear()
                 self.rows[key] = self._workflows[key] = row
+            elif isinstance(key, LockKey):
+                self._learn_lock(key, row)
+            elif isinstance(key, SensorKey):
+                self._sensors.setdefault(key, row)
             else:
                 self.rows[key] = row
+
+    def _learn_lock(self, key: LockKey, row: LockRow) -> None:
+        lock = _plain(key)
+        if key.window <= self._windows.get(lock, 0):
+            return
+        self._windows[lock] = key.window
+        for execution, event, at in self._moves.get(lock, ()):
+            row = locks.after(row, execution, event, at)
+        self._locks[lock] = row
+
+    def follow(self, state: State, decided: Sequence[e.Event], now: int) -> None:
+        """Later decisions of the turn see what earlier ones did to what is shared."""
+        for event in decided:
+            if type(event) not in SHARED:
+                continue
+            if isinstance(event, LOCK_EVENTS):
+                lock = LockKey(state.tenant, event.entity, event.name)
+                self._moves.setdefault(lock, []).append((state.id, event, now))
+                if lock in self._locks:
+                    self._locks[lock] = locks.after(self._locks[lock], state.id, event, now)
+            elif isinstance(event, SENSOR_EVENTS):
+                self._follow_sensor(state, event, now)
+
+    def _follow_sensor(self, state: State, event: SensorEvent, now: int) -> None:
+        if isinstance(event, e.SensorLeft):
+            keys = list(self._sensors)
+        else:
+            keys = [SensorKey(state.tenant, event.entity, event.kind, event.name)]
+        for key in keys:
+            if key in self._sensors:
+                self._sensors[key] = sensors.after(self._sensors[key], state.id, event, now)
+
+    def put_sensor(self, key: SensorKey, row: SensorRow | None) -> None:
+        """Somebody from outside has set or cleared it."""
+        self._sensors[key] = Watched(row, self._sensors[key].waiters)
 
     def adopt(self, digest: bytes, program: Program) -> None:
         if digest not in self._programs:
@@ -96,6 +162,12 @@ class TurnReads:
                 raise self.rows[key]
         return program
 
+    def history(self, execution: str) -> Sequence[tuple[int, tuple[Any, ...]]]:
+        key = HistoryKey(execution)
+        if key not in self.rows:
+            raise Missing(key)
+        return [(row.at, unpack_events(row.body)) for row in self.rows[key]]
+
     def label(self, digest: bytes, step: int) -> str:
         """What people call a step; its number where the definition does not compile any more."""
         try:
@@ -109,11 +181,52 @@ class TurnReads:
             raise Missing(BlockKey(name))
         return self._offers[name]
 
+    def lock(self, key: LockKey) -> LockRow:
+        lock = _plain(key)
+        window = self._windows.get(lock, 0)
+        if window < key.window:
+            raise Missing(key)
+        row = self._locks[lock]
+        if not row.is_whole and len(row.waiters) < FEW:
+            raise Missing(LockKey(key.tenant, key.entity, key.name, 2 * window))
+        return row
+
+    def sensor(self, key: SensorKey) -> SensorRow | None:
+        return self._watched(key).row
+
+    def waiters(self, key: SensorKey) -> tuple[tuple[str, int], ...]:
+        return self._watched(key).waiters
+
+    def _watched(self, key: SensorKey) -> Watched:
+        if key not in self._sensors:
+            raise Missing(key)
+        return self._sensors[key]
+
+    def entity(self, key: EntityKey) -> EntityRow | None:
+        if key not in self.rows:
+            raise Missing(key)
+        row: EntityRow | None = self.rows[key]
+        return default_entity() if row is None and key.id == DEFAULT_ENTITY else row
+
     def load(self, execution: str, value: Any) -> Any:
         """References are followed however deep they lie, but never to more than PAYLOAD_LIMIT in all: a
         reference to references could stand for anything."""
         if type(value) not in _DEEP:
             return value
+        if type(value) is not BlobRef:
+            return self.unpacked(execution, value)
+        key = (execution, value.digest)
+        if key not in self._unpacked:
+            made, left = resolve(value, lambda ref: self._blob(execution, ref), PAYLOAD_LIMIT)
+            self._unpacked[key] = (made, PAYLOAD_LIMIT - left)
+            self._unpacked_size += PAYLOAD_LIMIT - left
+            while self._unpacked_size > UNPACKED:
+                self._unpacked_size -= self._unpacked.pop(next(iter(self._unpacked)))[1]
+            return made
+        return self._unpacked[key][0]
+
+    def unpacked(self, execution: str, value: Any) -> Any:
+        """The same for whoever may change it: nothing in it belongs to anybody else."""
         return resolve(value, lambda ref: self._blob(execution, ref), PAYLOAD_LIMIT)[0]
 
     def _blob(self, execution: str, ref: BlobRef) -> bytes:
@@ -140,6 +253,11 @@ class TurnReads:
         digest = blob_digest(data)
         self.fresh[execution, digest] = data
         return BlobRef(digest, len(data))
+
+
+def _plain(key: LockKey) -> LockKey:
+    """The lock, however much of it was asked for."""
+    return key if key.window == locks.WINDOW else LockKey(key.tenant, key.entity, key.name)
 
 
 def resolve(value: Any, blob: Callable[[BlobRef], bytes], budget: int) -> tuple[Any, int]:

@@ -18,6 +18,7 @@ from holdfast.store.records import Batch, EngineRow
 from holdfast.transport.messages import CancelNotice, Hello
 
 from .agenda import HORIZON
+from .deadlock import victims
 from .dispatch import Held, JobKey, Session
 from .exchanges import resend
 from .items import Ask, Item, Put, Reply
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 SECOND = 1_000_000
+#: Seconds between two looks for lanes that wait for each other.
+UNTYING = 5
 #: Jobs read from the queue at once, at the most.
 READY_LIMIT = 2000
 #: Agenda rows read at once.
@@ -46,6 +49,7 @@ class Rounds:
         self._next_sweep = 0
         self._next_beat = 0
         self._next_reload = 0
+        self._next_untying = 0
         self._since = 0
         self._missed = Missed()
         #: the store was away at this moment; leases could not be kept up meanwhile
@@ -74,7 +78,16 @@ class Rounds:
 
     def shift(self, delta: int) -> None:
         """The clock was set."""
-        for name in ("_next_tick", "_next_agenda", "_next_sweep", "_next_beat", "_next_reload", "_since", "_trouble"):
+        for name in (
+            "_next_tick",
+            "_next_agenda",
+            "_next_sweep",
+            "_next_beat",
+            "_next_reload",
+            "_next_untying",
+            "_since",
+            "_trouble",
+        ):
             setattr(self, name, getattr(self, name) + delta)
         self._next_agenda = 0
         # Looks a moment apart would seem to be far apart: nobody is dead by the setting of a clock.
@@ -136,6 +149,15 @@ class Rounds:
             dead = self._dead(now)
         if dead or now >= self._next_sweep:
             self._sweep(now, dead)
+        if now >= self._next_untying:
+            self._untie(now)
+
+    def _untie(self, now: int) -> None:
+        """Lanes that wait for each other in a circle: one of them has to give way."""
+        self._next_untying = now + UNTYING * SECOND
+        with self._engine.store.reading() as queries:
+            claims = queries.contended()
+        self._engine.add([Ask(victim.execution, victim.request) for victim in victims(claims)])
 
     def _expire(self, now: int) -> None:
         engine = self._engine
@@ -182,7 +204,7 @@ class Rounds:
             stopping = set(queries.stopping())
         for session in engine.dispatch.sessions.values():
             for (execution, job), claim in session.held.items():
-                if execution in stopping and not claim.is_told:
+                if (execution, job) in stopping and not claim.is_told:
                     claim.is_told = True
                     session.cancels.append(CancelNotice(execution, job, claim.attempt, "cancelled"))
 

@@ -7,8 +7,7 @@ rows only. Every verb takes the actor: the tenant it may see comes from there an
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +16,6 @@ from holdfast.core.codec import event_json, unpack
 from holdfast.core.errors import (
     AmbiguousId,
     InvalidRequest,
-    StoreUnavailable,
     TimedOut,
     UnknownBlob,
     UnknownExecution,
@@ -26,7 +24,8 @@ from holdfast.core.errors import (
 from holdfast.core.ids import is_id
 from holdfast.core.jobs import fold_jobs
 from holdfast.core.model import Actor, Status
-from holdfast.core.program import Program
+from holdfast.core.program import Program, WorkflowKey
+from holdfast.core.state import State
 from holdfast.core.version import VERSION
 from holdfast.core.views import (
     BlockView,
@@ -40,31 +39,42 @@ from holdfast.core.views import (
     WorkflowView,
     log_view,
 )
-from holdfast.language import canonical, compile_definition, program_from_bytes
+from holdfast.language import (
+    Definition,
+    Published,
+    canonical,
+    define,
+    define_all,
+    program_from_bytes,
+    signature,
+)
 from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 from holdfast.store.records import Header
 
 from .engine import Engine
-from .items import Reply, future_reply
+from .items import Reply, committed, future_reply
 from .rebuild import rebuild, transitions
+from .retention import Keeping
+from .retention import keeping as default_keeping
+from .reviving import RevivingVerbs, waits_of
+from .sharing import lock_rows
 from .showing import Unread, shown, view_of
-from .why import explain, queue_reason, with_stumbles, worker_state
+from .why import Waiting, explain, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
 NAME_LIMIT = 200
 LABEL_LIMIT = 64
 REASON_LIMIT = 2000
-#: Default wait of a verb for its commit, seconds.
-COMMIT_WAIT = 30.0
 
 
-class Service:
+class Service(RevivingVerbs):
     """`engine` is None where nobody may write: then only the reading verbs work."""
 
-    def __init__(self, store: Store, engine: Engine | None = None) -> None:
+    def __init__(self, store: Store, engine: Engine | None = None, keeping: Keeping | None = None) -> None:
         self.store = store
+        self.keeping = keeping or default_keeping()
         self._engine = engine
         self._programs: dict[bytes, Program] = {}
 
@@ -84,6 +94,7 @@ class Service:
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        entity: str = "",
     ) -> ExecutionView:
         """By published name (`name` or `name:version`) or with an inline definition."""
         future, reply = future_reply()
@@ -95,9 +106,10 @@ class Service:
             key=key,
             labels=labels,
             id=id,
+            entity=entity,
             reply=reply,
         )
-        return self.started(actor, _committed(future))
+        return self.started(actor, committed(future))
 
     def submit_start(
         self,
@@ -109,6 +121,7 @@ class Service:
         key: str = "",
         labels: dict[str, str] | None = None,
         id: str = "",
+        entity: str = "",
         reply: Reply,
     ) -> None:
         if bool(workflow) == (definition is not None):
@@ -117,6 +130,7 @@ class Service:
             raise InvalidRequest("an execution id is 32 hexadecimal digits")
         _short("idempotency key", key)
         _short("workflow name", workflow)
+        _short("entity", entity)
         if labels and len(labels) > LABEL_LIMIT:
             raise InvalidRequest(f"{len(labels)} labels; {LABEL_LIMIT} are allowed")
         for label, value in (labels or {}).items():
@@ -125,17 +139,31 @@ class Service:
         data, program = b"", None
         if definition is not None:
             data = canonical(definition)
-            program = self._compiled(data, definition)
+            data, program = self._compiled(actor, data, definition)
         self.engine.start_execution(
             workflow=workflow, definition=data, program=program, input=input, key=key, labels=labels,
-            actor=actor, id=id, reply=reply,
+            actor=actor, id=id, entity=entity, reply=reply,
         )  # fmt: skip
 
-    def _compiled(self, data: bytes, definition: Mapping[str, Any]) -> Program:
+    def _compiled(self, actor: Actor, data: bytes, definition: Mapping[str, Any]) -> tuple[bytes, Program]:
+        """The definition with what it uses of the published ones inside, and its program."""
         program = self._programs.get(data)
         if program is None:
-            program = self._remember(data, compile_definition(definition))
-        return program
+            found = define(definition, library=self._library(actor))
+            linked = canonical(found.data)
+            if linked != data:
+                return linked, found.program  # what is published may be something else the next time
+            program = self._remember(data, found.program)
+        return data, program
+
+    def _library(self, actor: Actor) -> Published:
+        def read(name: str) -> Any:
+            with self.store.reading() as queries:
+                found = queries.shared(WorkflowKey(actor.tenant, name))
+                data = queries.definition(found.definition) if found is not None else None
+            return msgspec.json.decode(data) if data else None
+
+        return Published(read)
 
     def _remember(self, key: bytes, program: Program) -> Program:
         """Called from many threads; each step is atomic, and one program too many does no harm."""
@@ -183,7 +211,7 @@ class Service:
         id = self.resolve(actor, id)
         future, reply = future_reply()
         self.engine.signal(id, name, value, actor, reply, key)
-        _committed(future)
+        committed(future)
         return self.show(actor, id)
 
     def cancel(self, actor: Actor, id: str, reason: str = "") -> ExecutionView:
@@ -193,18 +221,33 @@ class Service:
         id = self.resolve(actor, id)
         future, reply = future_reply()
         self.engine.cancel(id, reason, actor, reply)
-        _committed(future)
+        committed(future)
         return self.show(actor, id)
 
     def publish(self, actor: Actor, definition: Mapping[str, Any], name: str = "") -> WorkflowView:
         """A new version, unless the newest one already is this definition."""
-        data = canonical(definition)
-        program = self._compiled(data, definition)
-        _short("workflow name", name or program.name)
+        defined = define(definition, library=self._library(actor))
+        return self._publish(actor, [defined], name)[0]
+
+    def publish_all(self, actor: Actor, definitions: Sequence[Mapping[str, Any]]) -> list[WorkflowView]:
+        """Workflows that belong together: all are checked, and published in one commit."""
+        return self._publish(actor, define_all(definitions, library=self._library(actor)))
+
+    def _publish(self, actor: Actor, defined: Sequence[Definition], name: str = "") -> list[WorkflowView]:
+        names = [name or each.program.name for each in defined]
+        for called in names:
+            _short("workflow name", called)
         future, reply = future_reply()
-        self.engine.publish(actor.tenant, name or program.name, data, actor.name, reply)
-        version, is_new = _committed(future)
-        return msgspec.structs.replace(self.workflow(actor, name or program.name, version), is_new=is_new)
+        data = [(called, canonical(each.data)) for called, each in zip(names, defined, strict=True)]
+        self.engine.publish_all(actor.tenant, data, actor.name, reply)
+        return self.just_published(actor, names, committed(future))
+
+    def just_published(
+        self, actor: Actor, names: Sequence[str], answers: Sequence[tuple[int, bool]]
+    ) -> list[WorkflowView]:
+        """What the engine answered to `publish_all`, as views."""
+        return [msgspec.structs.replace(self.workflow(actor, called, version), is_new=is_new)
+                for called, (version, is_new) in zip(names, answers, strict=True)]  # fmt: skip
 
     # --- executions ---------------------------------------------------------------------------------
     def resolve(self, actor: Actor, id: str) -> str:
@@ -218,7 +261,7 @@ class Service:
             else:
                 found = queries.find(actor.tenant, text)
         if not found:
-            raise UnknownExecution(f"no execution {id}; `holdfast ps` lists them")
+            raise UnknownExecution(self.unknown(id))
         if len(found) > 1:
             shown = ", ".join(x[: len(text) + 4] for x in found[:5])
             raise AmbiguousId(f"{id} could be {shown}; give more characters")
@@ -231,7 +274,8 @@ class Service:
             view = view_of(queries, header)
             if header.status.is_ended:
                 return view
-            why = self._why(queries, id)
+            state = rebuild(queries, id)
+            why = self._why(queries, state, waits_of(queries, state, approvals_only=True))
         return msgspec.structs.replace(view, waiting=[reason.text for reason in why.reasons])
 
     def executions(
@@ -285,15 +329,17 @@ class Service:
         id = self.resolve(actor, id)
         with self.store.reading() as queries:
             self._header(queries, actor, id)
-            return self._why(queries, id)
+            state = rebuild(queries, id)
+            return self._why(queries, state, waits_of(queries, state))
 
-    def _why(self, queries: Queries, id: str) -> WhyView:
-        state = rebuild(queries, id)
+    def _why(self, queries: Queries, state: State, waits: Mapping[int, Waiting]) -> WhyView:
+        """`waits` is of `waits_of`."""
         program = self._program(queries, state.definition)
-        view = explain(state, queries.workers(), queries.claim_counts(), program.label, self.store.now())
+        workers, busy, locks = queries.workers(), queries.claim_counts(), lock_rows(queries, state)
+        view = explain(state, workers, busy, program, self.store.now(), locks, waits)
         if self._engine is None or not self._engine.agenda.has_stumbles:
             return view
-        tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(id)]
+        tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(state.id)]
         return with_stumbles(view, [(row.item, stumble) for row, stumble in tripped if stumble is not None])
 
     def definition(self, actor: Actor, id: str) -> Any:
@@ -365,10 +411,15 @@ class Service:
         finally:
             unwatch()
 
+    def unknown(self, id: str) -> str:
+        """What is said of an execution that is not there."""
+        how = f"holdfast archive show {id}" if self.keeping.archive is not None else "holdfast retention"
+        return f"no execution {id}; `holdfast ps` lists them (it may have been purged: `{how}`)"
+
     def _header(self, queries: Queries, actor: Actor, id: str) -> Header:
         header = queries.header(actor.tenant, id) if is_id(id) else None
         if header is None:
-            raise UnknownExecution(f"no execution {id}; `holdfast ps` lists them")
+            raise UnknownExecution(self.unknown(id))
         return header
 
     def _program(self, queries: Queries, digest: bytes) -> Program:
@@ -385,9 +436,10 @@ class Service:
         """The newest version of each, or all versions of one."""
         with self.store.reading() as queries:
             rows = queries.published(actor.tenant, name)
-        if name and not rows:
-            raise UnknownWorkflow(f"no workflow {name!r} is published; `holdfast publish FILE` publishes one")
-        return [WorkflowView(r.name, r.version, r.definition.hex(), r.published_at, r.published_by) for r in rows]
+            if name and not rows:
+                raise UnknownWorkflow(f"no workflow {name!r} is published; `holdfast publish FILE` publishes one")
+            views = [WorkflowView(r.name, r.version, r.definition.hex(), r.published_at, r.published_by) for r in rows]
+            return views if name else [msgspec.structs.replace(v, **_called(queries, v)) for v in views]
 
     def workflow(self, actor: Actor, name: str, version: int = 0) -> WorkflowView:
         views = self.workflows(actor, name)
@@ -396,7 +448,8 @@ class Service:
             raise UnknownWorkflow(f"workflow {name!r} has no version {version}; the newest is {views[0].version}")
         with self.store.reading() as queries:
             data = queries.definition(bytes.fromhex(view.digest))
-        return msgspec.structs.replace(view, definition=msgspec.json.decode(data) if data else None)
+        definition = msgspec.json.decode(data) if data else None
+        return msgspec.structs.replace(view, definition=definition, **signature(definition)._asdict())
 
     def blocks(self) -> list[BlockView]:
         now = self.store.now()
@@ -451,15 +504,6 @@ class Service:
         )
 
 
-def _committed(future: Future[Any]) -> Any:
-    """What the engine answers, after its commit."""
-    try:
-        return future.result(COMMIT_WAIT)
-    except TimeoutError:
-        text = f"no commit within {COMMIT_WAIT:g} s, and it may still happen; ask again (with the same key or id)"
-        raise StoreUnavailable(text) from None
-
-
 def _short(what: str, text: str) -> None:
     if len(text) > NAME_LIMIT:
         raise InvalidRequest(f"the {what} has {len(text)} characters; {NAME_LIMIT} are allowed")
@@ -472,3 +516,10 @@ def _storable(what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidRequest(f"the {what} is not valid Unicode text") from None
+
+
+def _called(queries: Queries, view: WorkflowView) -> dict[str, str]:
+    """What a list says of each workflow."""
+    data = queries.definition(bytes.fromhex(view.digest))
+    called = signature(msgspec.json.decode(data) if data else None)
+    return {"description": called.description, "shorthand": called.shorthand}

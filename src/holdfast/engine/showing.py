@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.codec import plain, unpack_summary
-from holdfast.core.model import PAYLOAD_LIMIT, BlobRef, Status
+from holdfast.core.model import DEFAULT_ENTITY, PAYLOAD_LIMIT, BlobRef, Status
 from holdfast.core.program import TooLong
 from holdfast.core.views import ExecutionView, Progress, error_view
 from holdfast.store.queries import Queries
@@ -41,6 +41,7 @@ def view_of(queries: Queries | None, header: Header) -> ExecutionView:
         started_at=header.started_at or None,
         ended_at=header.ended_at or None,
         updated_at=header.updated_at,
+        entity=header.entity or DEFAULT_ENTITY,
     )
 
 

@@ -14,30 +14,41 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core import events as e
-from holdfast.core.codec import chain, pack, unpack_events
+from holdfast.core.codec import unpack_events
 from holdfast.core.decide import claim, decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
 from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
-from holdfast.core.requests import ClaimJob, CompleteJob, FailJob, StartExecution
-from holdfast.core.rows import JobRow, LogRow, Rows, queued, transit
-from holdfast.core.snapshot import encode, restore
+from holdfast.core.requests import (
+    BreakLock,
+    ClaimJob,
+    CompleteJob,
+    DeliverSignal,
+    FailJob,
+    LoseLock,
+    StartExecution,
+    WakeLock,
+    WakeSensor,
+)
+from holdfast.core.rows import JobRow, LogRow, Rows, item_of, queued, transit
+from holdfast.core.sharing import ENDINGS, SHARED
+from holdfast.core.snapshot import restore
 from holdfast.core.state import Job, State, fold, open_state
-from holdfast.core.views import summary_of
 from holdfast.failpoints import failpoint
-from holdfast.store.records import Batch, Header, HistoryRow, Locked, PublishedRow, StartRow
+from holdfast.store.records import Batch, Header, Locked, PublishedRow, StartRow
 from holdfast.transport.messages import CancelNotice, Parcel
 
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
-from .items import Ask, Item, KeepLogs, Publish, ResendJob
+from .items import Ask, Item, KeepLogs, Publish, PublishAll, ResendJob
+from .purging import Purge
+from .sensing import PutSensor
 from .wishes import LOST, Commit, Existing, Lock, Read, Wish
+from .writing import build
 
 if TYPE_CHECKING:
     from .committer import Committer
 
-#: A snapshot is worth its writing after this many events.
-SNAPSHOT_EVERY = 256
 #: Grace on top of a block's own timeout before the engine gives an attempt up.
 TIMEOUT_GRACE = 15_000_000
 
@@ -77,7 +88,10 @@ class Turn:
         self.withdrawn: list[Session] = []
         self.starts: dict[tuple[str, str], StartRow] = {}
         self.publishing: dict[tuple[str, str], PublishedRow] = {}
-        self.stopped: list[State] = []
+        #: executions somebody wants to be forgotten, and nobody asks anything of
+        self.purging: set[str] = set()
+        #: executions that reached an end in this turn
+        self.ended: list[str] = []
         self.batch = Batch()
         self.headers: dict[str, Header] = {}
         self.results: list[tuple[Any, Exception | None]] = [(None, None)] * len(items)
@@ -97,7 +111,7 @@ class Turn:
         while unread := self._claim_new():
             self.reads.learn((yield Read(unread)))
         failpoint("engine.claim.after")
-        self._build()
+        build(self)
         if not self.batch.is_empty:
             self._let_go((yield Commit(self.batch)))
 
@@ -111,7 +125,8 @@ class Turn:
             self.claims = [claim for claim in self.claims if not claim.is_withdrawn]
 
     def _known(self) -> dict[str, int]:
-        known = {}
+        known: dict[str, int] = {}
+        purges: list[Purge] = []
         for item in self.items:
             if isinstance(item, Ask) and item.execution not in known:
                 cached = self.committer.cache.get(item.execution)
@@ -121,12 +136,27 @@ class Turn:
                 elif type(item.request) is not StartExecution or item.tries:
                     # A new id is made of chance: it is taken to be new, and the store says if it is not.
                     known[item.execution] = 0
+            elif isinstance(item, Purge):
+                purges.append(item)
+        if purges:
+            # Locked with the others, in one order. What anybody asks something of in this turn is not purged.
+            asked = self._asked()
+            for purge in purges:
+                known |= {id: version for id, (version, _) in purge.wanted.items() if id not in asked}
+                self.purging |= purge.wanted.keys() - asked
         return known
+
+    def _asked(self) -> set[str]:
+        return {item.execution for item in self.items if isinstance(item, Ask)}
 
     def _catch_up(self, known: dict[str, int], locked: dict[str, Locked | None]) -> None:
         for id, version in known.items():
+            if id in self.purging:
+                continue  # its header says whether it is as it was, and nothing of it has to be rebuilt
             found = locked.get(id)
             if found is None:
+                if id in locked:
+                    self.states.pop(id, None)  # it was known here, and another engine has purged it
                 continue
             cached = self.states.get(id)
             if cached is None or not version:
@@ -155,8 +185,12 @@ class Turn:
                         continue
                     start = item.request if type(item.request) is StartExecution else None
                     need = self._start(index, item, start) if start else self._ask(index, item)
-                elif isinstance(item, Publish):
+                elif isinstance(item, (Publish, PublishAll)):
                     need = self._publish(index, item)
+                elif isinstance(item, PutSensor):
+                    need = self._put_sensor(index, item)
+                elif isinstance(item, Purge):
+                    need = self._purge(index, item)
                 else:
                     self.batch.merge(item.batch)
                     continue
@@ -210,6 +244,11 @@ class Turn:
         cached = self.states.get(id)
         if cached is None:
             cached = self._open(id)
+        is_waking = type(request) in _WAKING
+        if is_waking and not cached.state.version:
+            # Nobody is there to be woken, nor ever will be.
+            self._off_the_agenda(id, request)
+            return ()
         if item.blobs:
             for digest, data in item.blobs.items():
                 self.reads.fresh[id, digest] = data
@@ -227,6 +266,9 @@ class Turn:
         decided = decide(cached.state, request, self.now, self.reads)
         if isinstance(decided, Need):
             return decided.keys
+        if is_waking:
+            # Before what follows from it, which may be another one of the same name.
+            self._off_the_agenda(id, request)
         if decided:
             self._apply(id, cached, decided)
             if type(decided[-1]) is e.ResultRefused:
@@ -242,6 +284,10 @@ class Turn:
         if isinstance(request, _OUTCOMES) and request.logs:
             self._keep_logs(id, cached, request.logs)
         return ()
+
+    def _off_the_agenda(self, id: str, request: Any) -> None:
+        """A wake-up has arrived, whatever came of it."""
+        self.rows.agenda[id, item_of(request)] = None
 
     def _check_token(self, item: Ask, state: State) -> None:
         request = item.request
@@ -271,21 +317,32 @@ class Turn:
         self.touched[id] = cached
         transit(cached.state, self.now, decided, self.rows)
         cached.events += decided
+        is_sharing = False
         for event in decided:
-            if type(event) in _SUMMARISED:
+            kind = type(event)
+            if kind in _SUMMARISED:
                 cached.summary = None
-                if type(event) is e.CancelRequested:
-                    self.stopped.append(cached.state)
+            if kind in SHARED:
+                is_sharing = True
+        if is_sharing:
+            self.reads.follow(cached.state, decided, self.now)
 
-    def _publish(self, index: int, item: Publish) -> tuple[Key, ...]:
+    def _publish(self, index: int, item: Publish | PublishAll) -> tuple[Key, ...]:
+        items = item.items if isinstance(item, PublishAll) else [item]
+        keys = {WorkflowKey(each.tenant, each.name): (each.tenant, each.name) for each in items}
+        need = tuple(key for key, name in keys.items() if name not in self.publishing and key not in self.reads.rows)
+        if not need:
+            answers = [self._version(each) for each in items]
+            self.results[index] = (answers if isinstance(item, PublishAll) else answers[0], None)
+        return need
+
+    def _version(self, item: Publish) -> tuple[int, bool]:
+        """Of this definition, and whether it is new."""
         row = self.publishing.get((item.tenant, item.name))
         key = WorkflowKey(item.tenant, item.name)
-        if row is None and key not in self.reads.rows:
-            return (key,)
         newest: Published | None = Published(row.version, row.definition) if row else self.reads.rows[key]
         if newest is not None and newest.definition == item.digest:
-            self.results[index] = ((newest.version, False), None)
-            return ()
+            return newest.version, False
         version = newest.version + 1 if newest else 1
         row = PublishedRow(item.tenant, item.name, version, item.digest, self.now, item.actor)
         self.publishing[item.tenant, item.name] = row
@@ -293,7 +350,20 @@ class Turn:
         self.reads.rows[key] = Published(version, item.digest)
         self.batch.definitions.append((item.digest, item.data))
         self.batch.published.append(row)
-        self.results[index] = ((version, True), None)
+        return version, True
+
+    def _put_sensor(self, index: int, item: PutSensor) -> tuple[Key, ...]:
+        try:
+            self.results[index] = (item.decide(self.reads, self.rows, self.now), None)
+        except Missing as missing:
+            return missing.keys
+        return ()
+
+    def _purge(self, index: int, item: Purge) -> tuple[Key, ...]:
+        try:
+            self.results[index] = (item.decide(self.reads.rows, self._asked(), self.batch), None)
+        except Missing as missing:
+            return missing.keys
         return ()
 
     # --- claims ---------------------------------------------------------------------------------------
@@ -325,14 +395,21 @@ class Turn:
                 except Missing as missing:
                     keys.update(dict.fromkeys(missing.keys))
                 except TooLong as error:
-                    self._withdraw(made, error)
+                    keys.update(dict.fromkeys(self._withdraw(made, error)))
                     is_withdrawing = True
         if is_withdrawing:
             self.claims = [made for made in self.claims if not made.is_withdrawn]
         return tuple(keys)
 
-    def _withdraw(self, claim: Claim, error: TooLong) -> None:
-        """No worker can be sent this input: the job fails for good, and nothing has happened."""
+    def _withdraw(self, claim: Claim, error: TooLong) -> tuple[Key, ...]:
+        """No worker can be sent this input: the job fails for good, and nothing has happened. Returns what has to
+        be read first, as the locks that are given back with it."""
+        cached = self.touched[claim.row.execution]
+        failure = Failure("input-too-large", str(error), code="HF0701")
+        request = FailJob(claim.row.job, claim.row.attempt, failure, Effect.NONE, is_permanent=True)
+        decided = decide(cached.state, request, self.now, self.reads)
+        if isinstance(decided, Need):
+            return decided.keys
         claim.is_withdrawn = True
         if claim.is_eager:
             claim.session.planned -= 1
@@ -340,12 +417,8 @@ class Turn:
         else:
             # Planned before this turn: given back when it is committed, or by whoever planned it if it is not.
             self.withdrawn.append(claim.session)
-        cached = self.touched[claim.row.execution]
-        failure = Failure("input-too-large", str(error), code="HF0701")
-        request = FailJob(claim.row.job, claim.row.attempt, failure, Effect.NONE, is_permanent=True)
-        decided = decide(cached.state, request, self.now, self.reads)
-        assert not isinstance(decided, Need), "what the program needs was read when the job was scheduled"
         self._apply(claim.row.execution, cached, decided)
+        return ()
 
     def _hand_over(self, state: State, row: JobRow, session: Session, *, is_eager: bool = False) -> None:
         row.incarnation, row.attempt, row.since = session.incarnation, state.jobs[row.job].attempt, self.now
@@ -368,65 +441,14 @@ class Turn:
 
     def _parcel(self, state: State, job: Job, session: Session) -> Parcel:
         spec = state.specs[job.spec]
-        input = self.reads.load(state.id, job.input)
+        input = self.reads.unpacked(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
+        # Of the visit, so that whoever gets it twice can tell: also when an operator has the step entered again.
+        key = f"{state.id}/{job.step}/{job.lane}/{job.visit}"
         return Parcel(
-            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, f"{state.id}/{job.id}",
-            state.workflow, self.reads.label(state.definition, job.step), "", job.details,
+            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, key, state.workflow,
+            self.reads.label(state.definition, job.step), "", job.details,
         )  # fmt: skip
-
-    # --- writing --------------------------------------------------------------------------------------
-    def _build(self) -> None:
-        batch, rows = self.batch, self.rows
-        for line in rows.logs:
-            cached = self.touched[line.execution]
-            cached.logs += 1
-            line.number = cached.logs
-        for key, row in rows.jobs.items():
-            if row is None:
-                batch.jobs_gone.append(key)
-            else:
-                batch.jobs.append(row)
-                if not row.incarnation:
-                    self.queued.add(row.execution)
-        for id, cached in self.touched.items():
-            self._write_execution(id, cached)
-        for item, due in rows.agenda.items():
-            if due is None:
-                batch.agenda_gone.append(item)
-            else:
-                batch.agenda.append(due)
-        batch.logs += rows.logs
-        batch.starts += self.starts.values()
-        for (execution, digest), data in self.reads.fresh.items():
-            if execution in self.touched:
-                batch.blobs.append((execution, digest, data))
-
-    def _write_execution(self, id: str, cached: Cached) -> None:
-        state = cached.state
-        if cached.events:
-            body = pack(cached.events)
-            cached.digest = chain(cached.digest, state.version, state.at, body)
-            self.batch.history.append(HistoryRow(id, state.version, state.at, body, cached.digest))
-        if state.status >= _COMPLETED:
-            if cached.snapshot:
-                self.batch.parts_gone.append(id)
-                cached.snapshot = 0
-        elif state.version - cached.snapshot >= SNAPSHOT_EVERY:
-            parts = state.dirty if cached.snapshot else None
-            self.batch.parts += [(id, part, data) for part, data in encode(state, parts).items()]
-            state.dirty.clear()
-            cached.snapshot = state.version
-        if cached.summary is None:
-            cached.summary = pack(summary_of(state))
-        header = Header(
-            id, state.tenant, state.workflow, state.workflow_version, state.definition, state.status,
-            state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
-            state.started_at, state.ended_at, state.jobs_done, state.jobs_total, cached.summary,
-            id in self.created, id in self.queued,
-        )  # fmt: skip
-        self.headers[id] = header
-        self.batch.headers.append(header)
 
     # --- afterwards -----------------------------------------------------------------------------------
     def undo(self) -> None:
@@ -450,16 +472,22 @@ class Turn:
             self.reads.forget()
         if len(self.committer.stored) > 10_000:
             self.committer.stored.clear()
+        counters.executions_purged += len(self.batch.purged)
         self.committer.stored.update(digest for digest, _ in self.batch.definitions)
         for id, cached in self.states.items():
             if cached.state.status >= _COMPLETED or not cached.state.version:
-                counters.executions_ended += bool(cached.events)
+                if cached.events and not ENDINGS.isdisjoint(map(type, cached.events)):
+                    counters.executions_ended += 1
+                    self.ended.append(id)
                 self.committer.cache.pop(id, None)
             elif not cached.state.jobs and is_asleep(cached.state, self.now):
                 self.committer.cache.pop(id, None)
             else:
                 self.committer.remember(id, cached)
             if cached.events:
+                for event in cached.events:
+                    if type(event) in _REVIVED:
+                        counters.executions_revived += 1
                 counters.events += len(cached.events)
                 cached.events = []
         for session in self.withdrawn:
@@ -479,20 +507,17 @@ class Turn:
             if not waiting.incarnation and self.dispatch.offers(waiting.queue, waiting.block):
                 # What nobody here offers stays in the table until somebody does.
                 self.dispatch.add(waiting)
-        for state in self.stopped:
-            self._tell(state)
+        for execution, job in self.rows.stopping:
+            self._tell(execution, job)
 
-    def _tell(self, state: State) -> None:
-        """Push the cancel to whoever runs a job of this execution here."""
-        for job in state.jobs.values():
-            if job.status is not JobStatus.STARTED:
-                continue
-            for session in self.dispatch.sessions.values():
-                held = session.held.get((state.id, job.id))
-                if held is not None and not held.is_told:
-                    held.is_told = True
-                    reason = state.cancel_reason or "cancelled"
-                    session.cancels.append(CancelNotice(state.id, job.id, held.attempt, reason))
+    def _tell(self, execution: str, job: int) -> None:
+        """Push the notice to whoever runs the job here."""
+        for session in self.dispatch.sessions.values():
+            held = session.held.get((execution, job))
+            if held is not None and not held.is_told:
+                held.is_told = True
+                reason = self.states[execution].state.cancel_reason or "cancelled"
+                session.cancels.append(CancelNotice(execution, job, held.attempt, reason))
 
     def answer(self) -> None:
         for item, (value, error) in zip(self.items, self.results, strict=True):
@@ -503,8 +528,11 @@ class Turn:
 
 _COMPLETED = Status.COMPLETED
 _OUTCOMES = (CompleteJob, FailJob)
+_WAKING = frozenset({WakeLock, WakeSensor, BreakLock, LoseLock, DeliverSignal})
+_REVIVED = frozenset((e.ExecutionResumed, e.ExecutionReplayed))
 _SUMMARISED = frozenset(
     {
+        *_REVIVED,
         e.ExecutionStarted,
         e.ErrorRaised,
         e.CancelRequested,

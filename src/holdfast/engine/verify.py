@@ -17,18 +17,23 @@ from holdfast.core import requests as r
 from holdfast.core.codec import chain, pack, unpack, unpack_events
 from holdfast.core.errors import Refused
 from holdfast.core.ids import from_key, to_key
-from holdfast.core.model import BlobRef, Effect, JobStatus, Status, blob_digest
+from holdfast.core.model import DEFAULT_ENTITY, BlobRef, Effect, JobStatus, Status, blob_digest
 from holdfast.core.rows import AgendaRow, JobRow
 from holdfast.core.snapshot import canonical, restore
 from holdfast.core.state import Job, State, apply, open_state
 from holdfast.core.views import Summary, summary_of
+from holdfast.store.keeping import KEY_KEPT, lost_starts
 from holdfast.store.port import Store
 from holdfast.store.queries import Queries, storable
 from holdfast.store.records import Header, HistoryRow
 
+from .verify_shared import Fences, wrong_with_execution, wrong_with_locks
+
 #: µs a claim may outlive its worker's row, or a heartbeat its execution: an engine sweeps both away, and needs
 #: a lease and a round to notice
 CLAIM_GRACE = 600_000_000
+#: µs in which an engine is sure to look at every key of a start
+START_GRACE = 3 * 3600 * 1_000_000
 #: how a reference to a blob begins in packed data; bytes without it hold none
 _REFERENCE = pack(BlobRef(bytes(16), 0))[:3]
 
@@ -70,6 +75,8 @@ def verify(store: Store, progress: Callable[[int], None] | None = None) -> Repor
         with queries.consistent():
             report.findings += _orphans(queries)
             report.findings += _left_beats(queries)
+            report.findings += [Finding(*wrong) for wrong in wrong_with_locks(queries)]
+            report.findings += _left_starts(queries)
     return report
 
 
@@ -86,6 +93,14 @@ def _left_beats(queries: Queries) -> Iterator[Finding]:
     ):
         if now - max(ended_at, started_at) > CLAIM_GRACE:
             yield Finding("I-36", from_key(bytes(id)), "it has ended but heartbeats of its attempts are still kept")
+
+
+def _left_starts(queries: Queries) -> Iterator[Finding]:
+    """Keys of starts outlive an execution that was purged, by a day and until an engine comes by."""
+    now, started_at = _signs(queries)
+    if now - started_at > START_GRACE:
+        for key, execution in lost_starts(queries, now - KEY_KEPT - START_GRACE):
+            yield Finding("I-36", execution, f"it does not exist, but the key {key!r} of its start is still kept")
 
 
 def _signs(queries: Queries) -> tuple[int, int]:
@@ -108,6 +123,7 @@ class _Check:
         self.findings: list[Finding] = []
         #: attempts that may have had an effect, by job that may not run twice
         self.starts: dict[int, int] = {}
+        self.fences = Fences()
         #: blobs that the history refers to
         self.blobs: dict[bytes, BlobRef] = {}
         #: nothing was found that makes the fold of the history meaningless
@@ -221,6 +237,7 @@ class _Check:
         before: e.Event | None = None
         for event in events:
             self._count(state, event)
+            self.fences.see(event)
             self._in_time(state, event, before, row)
             apply(state, event)
             before = event
@@ -270,6 +287,10 @@ class _Check:
             ("jobs done", header.jobs_done, state.jobs_done),
             ("jobs total", header.jobs_total, state.jobs_total),
             ("tenant", header.tenant, storable(state.tenant)),
+            # Executions from before there were entities have none in their rows.
+            ("entity", header.entity or DEFAULT_ENTITY, storable(state.entity)),
+            ("retention", header.retention, storable(state.retention)),
+            ("retention hash", header.retention_hash, storable(state.retention_hash)),
         )
         for name, stored, folded in pairs:
             if stored != folded:
@@ -298,6 +319,8 @@ class _Check:
         except msgspec.DecodeError as error:
             self.bad("I-18", f"the agenda cannot be read: {error}")
             return
+        for invariant, text in wrong_with_execution(self.queries, state, self.fences, items):
+            self.bad(invariant, text)
         self._agenda(state, items)
 
     def _place(self, state: State, job: Job, row: JobRow | None) -> None:

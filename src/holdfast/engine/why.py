@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import NamedTuple
 
 from holdfast.core.ids import short
+from holdfast.core.lanes import DELAY, PAUSE, ROOT_LANE, WAITING, Lane
+from holdfast.core.lifecycle import may
+from holdfast.core.locks import Hold, LockRow
 from holdfast.core.model import JobStatus, Status, Wait
+from holdfast.core.program import Program
 from holdfast.core.state import Job, State
 from holdfast.core.views import Reason, WhyView, seconds
+from holdfast.language import APPROVAL
 from holdfast.store.records import WorkerRow
 
 from .agenda import Stumble
 
 #: A worker that has said nothing for this long is shown as unreachable.
 UNREACHABLE = 120_000_000
+#: As many reasons are given at the most.
+REASONS = 50
+
+
+class Waiting(NamedTuple):
+    """A lane that waits for something from outside."""
+
+    since: int
+    #: what it asks of people
+    asks: str = ""
+    #: number of the event with which it began
+    event: int = 0
+
+
+_LONG = Waiting(0)
 
 
 def worker_state(worker: WorkerRow, now: int) -> str:
@@ -49,23 +71,33 @@ def queue_reason(queue: str, block: str, workers: list[WorkerRow], busy: dict[st
 
 
 def explain(
-    state: State, workers: list[WorkerRow], busy: dict[str, int], label: Callable[[int], str], now: int
+    state: State,
+    workers: list[WorkerRow],
+    busy: dict[str, int],
+    program: Program,
+    now: int,
+    locks: Mapping[tuple[str, str], LockRow] = MappingProxyType({}),
+    waits: Mapping[int, Waiting] = MappingProxyType({}),
 ) -> WhyView:
-    name = short(state.id)
+    """`locks` has those that it waits for, `waits` since when lanes wait and what they ask of people, if known."""
     reasons: list[Reason] = []
+    label = program.label
     if state.status.is_ended:
-        return WhyView(state.id, state.status.name, _verdict(state, label), _residue(state, label))
+        found = [*_residue(state, label), *_ways_out(state, program)]
+        return WhyView(state.id, state.status.name, _verdict(state, label), found)
     for job in state.jobs.values():
         reasons.append(_job(state, job, workers, busy, label, now))
-    for timer in state.timers.values():
-        left = seconds(max(0, timer.due - now))
-        reasons.append(Reason("timer", f"sleeps until {clock(timer.due)} ({left} left)"))
     for lane in state.lanes.values():
-        if lane.wait is Wait.SIGNAL:
-            command = f"holdfast signal {name} {lane.signal}"
-            reasons.append(Reason("signal", f"waits for the signal `{lane.signal}`", command=command))
+        reasons += _lane(state, lane, program, now, waits.get(lane.id, _LONG))
+    reasons += [_lock(state, hold, locks) for hold in state.locks.values() if not hold.fence]
+    reasons += _limits(state, program, now) if reasons else []
+    if len(reasons) > REASONS:
+        reasons[REASONS - 1 :] = [Reason("more", f"and {len(reasons) - REASONS + 1} more reasons like these")]
     if state.status is Status.CANCELLING:
-        reasons.insert(0, Reason("cancelling", "was asked to stop; waits for the jobs that are still running"))
+        text = "was asked to stop; waits for the jobs that are still running"
+        if state.is_cleaning:
+            text = "was asked to stop; its `finally` steps run before it ends"
+        reasons.insert(0, Reason("cancelling", text))
     if state.status is Status.ERROR and state.failure:
         text = f"failed ({state.failure.message}); waits for the jobs that are still running before the verdict"
         reasons.insert(0, Reason("error", text))
@@ -73,6 +105,108 @@ def explain(
     if len(reasons) > 1:
         summary += f" (and {len(reasons) - 1} more)"
     return WhyView(state.id, state.status.name, summary, reasons)
+
+
+def here(program: Program, lane: Lane) -> tuple[int, str]:
+    """The step at which a lane is, and what people call it."""
+    frame = lane.frames[-1]
+    step = program.step_at(frame.scope, frame.body, frame.position)
+    return (-1, "") if step is None else (step, program.label(step))
+
+
+def _lane(state: State, lane: Lane, program: Program, now: int, waiting: Waiting) -> list[Reason]:
+    step, name = here(program, lane)
+    where = f"step {name}" if name else "the workflow"
+    ago = f" for {seconds(max(0, now - waiting.since))}" if waiting.since else ""
+    reasons: list[Reason] = []
+    if lane.stop is not None:
+        text = f"{where} is being stopped ({lane.stop.message}); waits for what is in flight there"
+        reasons.append(Reason("stopping", text, name))
+    match lane.wait:
+        case Wait.TIMER if WAITING in lane.timers:
+            reasons.append(_timer(state, lane, program, step, name, now))
+        case Wait.SIGNAL if lane.signal.startswith(APPROVAL):
+            reasons.append(_approval(state, lane, name, ago, waiting.asks))
+        case Wait.SIGNAL:
+            command = f"holdfast signal {short(state.id)} {lane.signal}"
+            reasons.append(Reason("signal", f"waits for the signal `{lane.signal}`{ago}", name, command))
+        case Wait.SENSOR:
+            reasons += [_sensor(*sensor, name, ago) for sensor in sorted(state.awaits.get(lane.id, ()))]
+        case Wait.TURN:
+            text = f"{where} is in a long stretch of internal steps and lets others go first"
+            reasons.append(Reason("turn", text, name))
+        case Wait.LANES if lane.fan is not None or lane.open > 1:
+            reasons.append(_lanes(lane, name))
+    return reasons
+
+
+def _timer(state: State, lane: Lane, program: Program, step: int, name: str, now: int) -> Reason:
+    due = state.timers[lane.timers[WAITING]].due
+    until = f"until {clock(due)} ({seconds(max(0, due - now))} left)"
+    if lane.phase == DELAY:
+        return Reason("delay", f"the delay before step {name} lasts {until}", name)
+    if lane.phase == PAUSE:
+        times = max(lane.retries.values(), key=lambda times: times[-1], default=[])
+        limit = program.limit_of(step)
+        if limit is None:
+            return Reason("repeat", f"step {name} is repeated after a pause {until}", name)
+        bound = f" (limit {limit})" if limit else ""
+        return Reason("retry", f"retry {len(times)}{bound} follows at {clock(due)}, after a pause {until}", name)
+    return Reason("timer", f"sleeps {until}", name)
+
+
+def _approval(state: State, lane: Lane, name: str, ago: str, asks: str) -> Reason:
+    step = lane.signal.removeprefix(APPROVAL)
+    said = f": {asks}" if asks else ""
+    text = f"step {name} waits{ago} for the approval of somebody with the role operator{said}"
+    return Reason("approval", text, name, f"holdfast approve {short(state.id)} {step}")
+
+
+def _lanes(lane: Lane, name: str) -> Reason:
+    failed = f", {lane.failed} failed" if lane.failed else ""
+    if lane.fan is None:
+        return Reason("lanes", f"step {name} waits for {lane.open} lanes{failed}", name)
+    done = lane.fan.next - lane.open - lane.failed
+    left = lane.fan.count - lane.fan.next
+    more = f", {left} to come" if left else ""
+    text = f"step {name}: {done} of {lane.fan.count} lanes done, {lane.open} under way{failed}{more}"
+    return Reason("lanes", text, name)
+
+
+def _limits(state: State, program: Program, now: int) -> list[Reason]:
+    """Until when what it does must be done."""
+    reasons = []
+    for timer in state.timers.values():
+        lane = state.lanes.get(timer.lane)
+        if lane is None or timer.depth == WAITING:
+            if lane is not None and lane.wait is Wait.LOCK:
+                text = f"gives up waiting for the lock at {clock(timer.due)}"
+                reasons.append(Reason("timeout", text))
+            continue
+        what = "all of it"
+        if timer.depth >= 0 and timer.depth < len(lane.frames):
+            frame = lane.frames[timer.depth]
+            step = program.step_at(frame.scope, frame.body, frame.position)
+            what = f"step {program.label(step)}" if step is not None else what
+        left = seconds(max(0, timer.due - now))
+        reasons.append(Reason("timeout", f"{what} has to be done by {clock(timer.due)} ({left} left)"))
+    return reasons
+
+
+def _ways_out(state: State, program: Program) -> list[Reason]:
+    """What may be done with one that failed or was cancelled."""
+    if not may("resume", state.status) or not state.started_at or not state.lanes:
+        return []
+    id = short(state.id)
+    why = program.may_resume(state)
+    if not why:
+        return [Reason("resume", "it can be resumed", command=f"holdfast resume {id}")]
+    root = state.lanes.get(ROOT_LANE)
+    if root is not None and root.waypoints and program.is_replayable:
+        text = f"it cannot be resumed ({why}), but replayed from its last waypoint"
+        return [Reason("replay", text, command=f"holdfast replay {id} --from last")]
+    text = f"it cannot be resumed: {why}. Once you know what really happened, --force does it all the same"
+    return [Reason("resume", text, command=f"holdfast resume {id} --force --dry-run")]
 
 
 def with_stumbles(view: WhyView, stumbles: list[tuple[str, Stumble]]) -> WhyView:
@@ -109,6 +243,28 @@ def _job(
             reason = queue_reason(spec.queue, spec.block, workers, busy, now)
             waited = seconds(max(0, now - job.scheduled_at))
             return Reason("queue", f"{what} has waited {waited} in queue `{spec.queue}`: {reason}", step)
+
+
+def _lock(state: State, hold: Hold, locks: Mapping[tuple[str, str], LockRow]) -> Reason:
+    what = f"waits for lock {hold.name} on {hold.entity}"
+    row = locks.get((hold.entity, hold.name), LockRow())
+    if row.holder is None or row.holder.seq == hold.seq:
+        return Reason("lock", f"{what}: it is its turn")
+    holder = row.holder
+    who = "another lane of this execution" if holder.execution == state.id else f"execution {short(holder.execution)}"
+    ahead = sum(claim.seq < hold.seq for claim in row.waiters)
+    count = f"{len(row.waiters)}" if row.is_whole else f"more than {len(row.waiters)}"
+    is_beyond = not row.is_whole and all(claim.seq != hold.seq for claim in row.waiters)
+    place = "behind them" if is_beyond else f"position {ahead + 1} of {count}"
+    text = f"{what}: held by {who} since {clock(holder.since)}, {place}"
+    return Reason("lock", text, command=f"holdfast why {short(holder.execution)}")
+
+
+def _sensor(entity: str, kind: str, name: str, step: str, ago: str) -> Reason:
+    command = f"holdfast entity sensor set {entity} {name} VALUE"
+    if kind == "config":
+        command = f"holdfast entity config set {entity} {name} VALUE"
+    return Reason("sensor", f"waits{ago} for {kind} {name} on {entity} to change", step, command)
 
 
 def _verdict(state: State, label: Callable[[int], str]) -> str:

@@ -9,8 +9,11 @@ from typing import Any
 from holdfast.core.model import Level, Retry
 
 from .evaluate import Scope
+from .limits import Backoff, Limit
 from .names import Value
 from .nodes import Node
+from .places import Place
+from .transforms import Filter
 
 
 @dataclass(slots=True)
@@ -22,6 +25,58 @@ class Spec:
     timeout: int | None = None
     retry: Retry | None = None
     idempotent: bool | None = None
+
+
+@dataclass(slots=True)
+class Owner:
+    """What holds for a whole lane: of the workflow itself, of a nested one, of a registered type."""
+
+    lock: Value | None = None
+    lock_entity: Value | None = None
+    #: µs to wait for the lock; 0 for ever
+    lock_timeout: int = 0
+    timeout: Value | None = None
+    #: evaluated inside of the lane
+    output: Value | None = None
+    on_error: bool = False
+    cleanup: bool = False
+    from_start: bool = False
+    automatically: bool = False
+    is_replayable: bool = True
+    #: `idempotent: no` or `replayable: disabled`: not to be entered again
+    is_final: bool = False
+    #: of the workflow itself: it does nothing unless this holds
+    condition: Callable[[Scope], bool] | None = None
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether anything happens before the first step."""
+        return self.lock is not None or self.timeout is not None or self.from_start or self.condition is not None
+
+
+@dataclass(slots=True, frozen=True)
+class Again:
+    """Of the `retry` step."""
+
+    replay: bool = False
+    is_forced: bool = False
+    target: Value | None = None
+    limits: tuple[Limit, ...] = ()
+    backoff: Backoff | None = None
+    #: total µs from the first retry; 0 for ever
+    timeout: int = 0
+    hash: Value | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Repeat:
+    """Of the `repeat` key."""
+
+    #: passages in all; 0 for as many as the condition allows
+    times: int = 0
+    delay: int = 0
+    #: goes on as long as it holds
+    condition: Callable[[Scope], bool] | None = None
 
 
 @dataclass(slots=True)
@@ -43,20 +98,59 @@ class Step:
     fixed: dict[str, Any] | None = None
     output: Value | None = None
     args: dict[str, Value] = field(default_factory=dict)
-    #: of `let`: the variable and its type
+    #: of `let` and its like: what is assigned to, and its type
+    place: Place | None = None
     variable: str = ""
     type: str = ""
     level: Level = Level.INFO
     #: of `sleep`: µs, if they are literal
     duration: int = -1
     spec: int = -1
-    #: of `parallel`
+    #: of `parallel`, `graph`, `switch`: how many bodies
     bodies: int = 0
     keys: tuple[str, ...] | None = None
+    #: of `graph`: for each branch those that come before it
+    needs: tuple[tuple[int, ...], ...] | None = None
+    #: of what runs in lanes of its own
+    owner: Owner | None = None
+    #: index of the step that stands for a registered type
+    uses: int = -1
+    #: of `foreach`: names of the loop variables
+    loop: tuple[str, ...] = ()
+    loop_index: str = ""
+    concurrency: Callable[[Scope, int], int] | None = None
+    #: a test of each target
+    each: Callable[[Scope], bool] | None = None
+    reducing: tuple[tuple[str, Value], ...] | None = None
+    again: Again | None = None
+    filters: tuple[Filter, ...] = ()
+    require: Callable[[Scope, Any], bool] | None = None
+    retention: Value | None = None
+    #: handler and `finally`, bodies of their own
+    on_error: bool = False
+    cleanup: bool = False
+    next: Value | None = None
+    #: of a visit as a whole, where no block runs
+    timeout: Value | None = None
+    delay: Value | None = None
+    asserts: tuple[tuple[Callable[[Scope], bool], str], ...] = ()
+    repeat: Repeat | None = None
+    continues: bool = False
+    #: mode of `Op.WAYPOINT`, or -1
+    waypoint: int = -1
+    #: passages are counted, because it can be passed more than once
+    is_counted: bool = False
+    #: entering it again does no harm; for blocks the pinned specification says so
+    is_idempotent: bool = True
     #: where it was read, for problems found later; nothing if that was not a file
     node: Node | None = None
     #: a block that is entered without evaluating anything; known when the step is complete
     is_plain: bool = False
+    #: parameters that it does not give come from the entity's configuration
+    wants_entity: bool = False
+    #: anything happens before or after its own work
+    has_before: bool = False
+    has_after: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,6 +161,16 @@ class Parameter:
     required: bool = True
     description: str = ""
     enum: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class StepUse:
+    """A registered type as a step: what it takes."""
+
+    name: str
+    #: nothing where any input is taken
+    parameters: tuple[Parameter, ...] | None
+    defaults: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -87,4 +191,29 @@ class Workflow:
     specs: tuple[Spec, ...]
     labels: dict[str, str]
     metadata: dict[str, Any]
+    owner: Owner = field(default_factory=Owner)
+    #: text of the rule, hash
+    retention: tuple[str, str] = ("", "")
+    #: how it is written as a step of another workflow
+    shorthand: str = ""
+    #: names of registered types that it uses
+    uses: tuple[str, ...] = ()
+    #: step index → (scope, body, position)
+    places: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    #: (scope, body) → id of a step → its position
+    positions: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)
+    cleans_up: bool = False
+    #: step that stands for a registered type → what it takes
+    types: dict[int, StepUse] = field(default_factory=dict)
+    #: steps whose body is written in one line with them
+    inline: frozenset[int] = frozenset()
+    #: steps that stand for registered types
+    sealed: frozenset[int] = frozenset()
     digest: bytes = b""
+
+    def is_sealed(self, scope: int) -> bool:
+        return scope in self.sealed
+
+    def owner_of(self, scope: int) -> Owner | None:
+        """What holds for a lane whose outermost frame has that scope; nothing for a branch."""
+        return self.owner if scope < 0 else self.steps[scope].owner

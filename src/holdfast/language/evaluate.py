@@ -27,6 +27,9 @@ from .operations import (
     truthy,
 )
 from .tree import (
+    ABOUT,
+    ENTITY_FACTS,
+    ENTITY_KINDS,
     Binary,
     Call,
     Choice,
@@ -40,12 +43,15 @@ from .tree import (
     StepRef,
     Text,
     Unary,
+    chain,
 )
 
 #: evaluation steps per expression; an operation on a list or text costs one per so many items or characters
 FUEL = 10_000
 MAX_DATA_DEPTH = 100
-_PER_ITEMS = 64
+_PER_ITEMS = 32
+#: and so many steps of a regular expression
+STEPS_PER_FUEL = 64
 _PER_CHARS = 1024
 
 
@@ -81,7 +87,15 @@ class Scope(Protocol):
     def step(self, id: str) -> Any: ...
 
     def about(self, key: str) -> Any:
-        """A fact about the execution."""
+        """A fact about the execution: `id`, `current_step.name`, `util.now`, …"""
+        ...
+
+    def entity(self, kind: str, name: str) -> Any:
+        """Of the entity it runs on: `about` (id, name, type), `sensor`, `config`, or `ready`: a sensor to wait for."""
+        ...
+
+    def error(self) -> Any:
+        """The error that is being handled, as a map."""
         ...
 
     def load(self, value: Any) -> Any:
@@ -161,9 +175,9 @@ def compile_expression(node: Expr, lenient: bool = False) -> Fn:
         case StepRef():
             return _never(node, f"`steps.{node.id}` has only `output`")
         case Member(object=inner, name=name):
-            return _member(node, inner, name, lenient)
+            return _rooted(node, lenient) or _member(node, inner, name, lenient)
         case Index(object=inner, index=index):
-            return _index(node, inner, index, lenient)
+            return _rooted(node, lenient) or _index(node, inner, index, lenient)
         case Call(name=name, args=args):
             return _call(node, name, args, lenient)
         case Unary():
@@ -208,9 +222,64 @@ def _name(node: Expr, name: str, lenient: bool) -> Fn:
         return lambda scope: scope.given()
     if name == "output":
         return lambda scope: scope.previous()
-    if name in ("vars", "steps", "workflow"):
+    if name in ("vars", "steps", "workflow", "entity"):
         return _never(node, f"`{name}` is not a value; name one of its parts")
+    if name == "error":
+        return _found(_error, node, "`error`", lenient)
     return _found(lambda scope: scope.lookup(name), node, f"`{name}`", lenient)
+
+
+def _error(scope: Scope) -> Any:
+    """Outside of a handler, `error` is a name like any other."""
+    value = scope.error()
+    return scope.lookup("error") if value is ABSENT else value
+
+
+def _rooted(node: Member | Index, lenient: bool) -> Fn | None:
+    """What begins with a root: `vars.x`, `workflow.util.now`, `entity.sensor['x']`. Nothing for other names."""
+    get: Fn
+    match chain(node):
+        case ("vars", name) | ("workflow", "var", name):
+            return _found(lambda scope: scope.variable(name), node, f"the variable `{name}`", lenient)
+        case ("workflow", "input"):
+            return lambda scope: scope.given()
+        case ("workflow", "error"):
+            return _found(lambda scope: scope.error(), node, "`workflow.error`", lenient)
+        case ("workflow", "step", id, "output"):
+            return _found(lambda scope: scope.step(id), node, f"the output of step `{id}`", lenient)
+        case ("workflow", "var" | "step" | "util" | "current_step" | "previous_step") | ("workflow", "step", _):
+            return _never(node, "this is not a value; name one of its parts")
+        case ("workflow", key):
+            return _found(lambda scope: scope.about(key), node, f"`workflow.{key}`", lenient)
+        case ("workflow", group, key) if ABOUT.get(group):
+            return _found(lambda scope: scope.about(f"{group}.{key}"), node, f"`workflow.{group}.{key}`", lenient)
+        case ("entity", key) if key in ENTITY_FACTS:
+            return _found(lambda scope: scope.entity("about", key), node, f"`entity.{key}`", lenient)
+        case ("entity", key):
+            return _never(node, "this is not a value; name one of its parts")
+        case ("entity", group, name) if group in ENTITY_KINDS:
+            kind = ENTITY_KINDS[group]
+            get = lambda scope: scope.entity(kind, name)  # noqa: E731
+            return _found(get, node, f"the {'config' if kind == 'config' else 'sensor'} `{name}`", lenient)
+        case _:
+            pass
+    path = chain(node.object) if isinstance(node, Index) else ()
+    if isinstance(node, Index) and len(path) == 2 and path[0] == "entity" and path[1] in ENTITY_KINDS:
+        return _by_name(node, ENTITY_KINDS[path[1]], lenient)
+    return None
+
+
+def _by_name(node: Index, kind: str, lenient: bool) -> Fn:
+    """`entity.sensor[name]`: the name is a value itself."""
+    index = compile_expression(node.index, lenient)
+
+    def get(scope: Scope) -> Any:
+        name = index(scope)
+        if type(name) is not str:
+            raise ExpressionError(f"the name of a {kind} is text, not {a_type(name)}", node, absent=name is None)
+        return scope.entity(kind, name)
+
+    return _found(get, node, f"that {'config' if kind == 'config' else 'sensor'}", lenient)
 
 
 def _member(node: Expr, inner: Expr, name: str, lenient: bool) -> Fn:
@@ -219,10 +288,6 @@ def _member(node: Expr, inner: Expr, name: str, lenient: bool) -> Fn:
         if name != "output":
             return _never(node, f"`steps.{id}` has only `output`")
         return _found(lambda scope: scope.step(id), node, f"the output of step `{id}`", lenient)
-    if isinstance(inner, Name) and inner.name == "vars":
-        return _found(lambda scope: scope.variable(name), node, f"the variable `{name}`", lenient)
-    if isinstance(inner, Name) and inner.name == "workflow":
-        return _found(lambda scope: scope.about(name), node, f"`workflow.{name}`", lenient)
     of = compile_expression(inner, lenient)
 
     def member(scope: Scope) -> Any:
@@ -290,7 +355,7 @@ def _call(node: Expr, name: str, args: tuple[Expr, ...], lenient: bool) -> Fn:
     if not function.least <= len(args) <= function.most:
         return _never(node, f"`{name}` takes another number of arguments")
     fns = tuple(compile_expression(arg, lenient) for arg in args)
-    run = function.run
+    run, is_paid = function.run, function.is_paid
 
     def call(scope: Scope) -> Any:
         spend(scope, 1, node)
@@ -298,10 +363,15 @@ def _call(node: Expr, name: str, args: tuple[Expr, ...], lenient: bool) -> Fn:
         for value in values:
             if type(value) is str:
                 spend(scope, len(value) // _PER_CHARS, node)
-        result = run(node, *values)
+        if is_paid:
+            result = run(lambda steps: spend(scope, 1 + steps // STEPS_PER_FUEL, node), node, *values)
+        else:
+            result = run(node, *values)
         kind = type(result)
-        if (kind is str or kind is list) and len(result) > MAX_SIZE:
-            raise ExpressionError("the result is too large", node, code="HF0161")
+        if kind is str or kind is list:
+            if len(result) > MAX_SIZE:
+                raise ExpressionError("the result is too large", node, code="HF0161")
+            spend(scope, len(result) // (_PER_CHARS if kind is str else _PER_ITEMS), node)
         return result
 
     return call

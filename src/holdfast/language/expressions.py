@@ -26,6 +26,7 @@ from .tree import (
     Name,
     StepRef,
     Unary,
+    allows_dashes,
 )  # fmt: skip
 
 MAX_LENGTH = 4096
@@ -257,6 +258,11 @@ class Parser:
         while self.token.kind == "op":
             token = self.token
             if token.value == ".":
+                if allows_dashes(node) and (match := STEP_ID.match(self.text, self.at)):
+                    self.at = match.end()
+                    self.token = self._scan()
+                    node = self._node(Member(node, match.group(), node.start, match.end()), node)
+                    continue
                 self._next()
                 name = self._next()
                 if name.kind != "name" and not (name.kind == "op" and name.value == "in"):

@@ -3,36 +3,44 @@
 Its state is data in `core.lanes`, never a Python stack. It reads the state and never changes it; what it
 changes on the way lives in walks, thin overlays over the lanes it touches, so a call costs the same however
 many variables, lanes or past steps there are. Same arguments, same commands: nothing here iterates over a set.
+
+Here is what wakes it and how lanes share their turn; `flow` is the way from step to step, `failing` the way of
+errors, `fanout` lanes below a step, `again` retry and replay, `sharing` locks and sensors, `entering` the steps.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.lanes import ROOT_LANE, Op
-from holdfast.core.model import BlobRef, BlockOffer, Failure, JobSpec, Problem, Wait
+from holdfast.core.lanes import AGAIN, ENTERING, HANDLER, REENTERING, ROOT_LANE, WAITING, WHOLE, Lane, Op
+from holdfast.core.model import DEFAULT_ENTITY, BlobRef, BlockOffer, Failure, JobSpec, Problem, Wait
 from holdfast.core.program import (
     Advance,
     Begun,
+    CarryOn,
     Cause,
     Command,
     Complete,
-    Fail,
+    GoAgain,
     JobEnded,
+    LockBroken,
+    LockGranted,
     Reads,
     ScheduleJob,
-    SetTimer,
+    SensorMoved,
     SignalArrived,
+    StopAsked,
     TakeAnotherTurn,
     TimerEnded,
     TooLong,
     TurnGranted,
 )
 
-from . import pinning
+from . import again, failing, flow, pinning, sharing
 from .compiled import Parameter, Step, Workflow
+from .doing import ENTER
 from .evaluate import FUEL as EXPRESSION_FUEL
 from .operations import ExpressionError
 from .walk import SMALL, Walk
@@ -46,7 +54,6 @@ FUEL = 1_000
 QUANTUM = 100
 #: so much expression fuel costs as much as one step
 _FUEL_PER_STEP = 4
-_MAX_LOG = 8_192
 
 
 class YamlProgram:
@@ -69,6 +76,18 @@ class YamlProgram:
     def steps(self) -> tuple[Step, ...]:
         return self.workflow.steps
 
+    @property
+    def cleans_up(self) -> bool:
+        return self.workflow.cleans_up
+
+    @property
+    def retention(self) -> tuple[str, str]:
+        return self.workflow.retention
+
+    @property
+    def is_replayable(self) -> bool:
+        return self.workflow.owner.is_replayable
+
     def check_input(self, input: Any) -> tuple[Any, list[Problem]]:
         return pinning.check_input(self.workflow, input)
 
@@ -82,38 +101,73 @@ class YamlProgram:
         steps = self.workflow.steps
         return steps[step].label if 0 <= step < len(steps) else self.name
 
+    def find_step(self, name: str) -> int | None:
+        for step in self.workflow.steps:
+            if step.id and step.id == name:
+                return step.index
+        body = self.workflow.bodies.get((-1, 0), ())
+        return body[int(name)].index if name.isdigit() and int(name) < len(body) else None
+
+    def place(self, step: int) -> tuple[int, int, int] | None:
+        return self.workflow.places.get(step)
+
+    def step_at(self, scope: int, body: int, position: int) -> int | None:
+        steps = self.workflow.bodies.get((scope, body), ())
+        return steps[position].index if position < len(steps) else None
+
+    def limit_of(self, step: int) -> str | None:
+        plan = self.workflow.steps[step].again if step >= 0 else None
+        return None if plan is None else ", ".join(map(str, plan.limits))
+
+    def may_resume(self, state: State) -> str:
+        return again.why_not(self.workflow, state)
+
     def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:
-        if isinstance(cause, JobEnded):
-            if cause.failure is not None:
-                return [Fail(cause.failure, self.label(cause.step))]
+        if isinstance(cause, JobEnded) and cause.failure is None:
             commands = self.straight_on(state, cause, reads)
             if commands is not None:
                 return commands
-        run = _Run(self.workflow, state, cause, now, reads)
+        run = Run(self.workflow, state, cause, now, reads)
         match cause:
             case JobEnded():
-                run.job_ended(cause.lane, cause)
-            case TimerEnded(lane=lane):
-                walk = run.walk(lane)
-                run.pass_on(walk, walk.here())
-            case Begun():
-                run.queue.append(run.walk(ROOT_LANE))
+                run.job_ended(cause)
+            case TimerEnded():
+                run.timer_ended(cause)
+            case Begun() | GoAgain():
+                run.begin()
             case SignalArrived(name=name):
                 run.signal(name)
             case TurnGranted():
                 run.resume_turns()
+            case StopAsked(reason=reason):
+                message = f"the execution was cancelled{f': {reason}' if reason else ''}"
+                run.then(run.walk(ROOT_LANE), failing.halt, Failure("cancelled", message), 0)
+            case CarryOn(is_forced=is_forced):
+                again.carry_on(run, is_forced)
+            case LockGranted(lane=lane):
+                run.then(run.walk(lane), sharing.granted)
+            case LockBroken(lane=lane, name=name, why=why):
+                run.then(run.walk(lane), sharing.broken, name, why)
+            case SensorMoved(lane=lane):
+                run.then(run.walk(lane), sharing.moved)
         return run.drive()
 
     def straight_on(self, state: State, cause: JobEnded, reads: Reads) -> list[Command] | None:
         """From one block to the next with nothing to evaluate: most of what ever happens, so it is worth a way
         of its own. It says what the general way would say, or nothing."""
-        frame = state.lanes[cause.lane].frames[-1]
+        lane = state.lanes[cause.lane]
+        frame = lane.frames[-1]
         body = self.workflow.bodies[frame.scope, frame.body]
         after = frame.position + 1
-        if after >= len(body):
+        if lane.rounds or lane.stop is not None or frame.body == HANDLER:
             return None
-        step, following = body[frame.position], body[after]
-        if not following.is_plain or step.output is not None:
+        step = body[frame.position]
+        if step.has_after or step.output is not None:
+            return None
+        if after >= len(body):
+            return [Complete(cause.result)] if self.ends_with(lane) else None
+        following = body[after]
+        if not following.is_plain:
             return None
         input: Any = following.fixed
         if input is not None:
@@ -124,12 +178,24 @@ class YamlProgram:
             ScheduleJob(cause.lane, following.index, following.spec, input),
         ]
 
+    def ends_with(self, lane: Lane) -> bool:
+        """Whether the result of a last block is all that the workflow has to say."""
+        owner = self.workflow.owner
+        if lane.id != ROOT_LANE or len(lane.frames) > 1 or owner.output is not None or owner.cleanup:
+            return False
+        return not (lane.timers or lane.results or lane.open or lane.failed or lane.fan is not None)
 
-class _Run:
+
+class Run:
     """One call of `advance`."""
 
-    __slots__ = ("cause", "commands", "consumed", "fuel", "is_over", "loaded", "next_lane", "now", "queue",
-                 "reads", "state", "turns_left", "walks", "workflow")  # fmt: skip
+    does = ENTER
+    state: State
+    now: int
+
+    __slots__ = ("_shared", "cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over",
+                 "loaded", "next_lane", "next_timer", "now", "queue", "reads", "retention", "state", "told",
+                 "turns_left", "walks", "workflow")  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
         self.workflow = workflow
@@ -143,18 +209,66 @@ class _Run:
         self.queue: deque[Walk] = deque()
         self.fuel = FUEL
         self.next_lane = state.next_lane
+        self.next_timer = state.next_timer
         self.consumed: dict[str, int] = {}
+        #: lanes that failed during this call, or no longer do
+        self.failures: dict[int, Failure | None] = {}
+        #: lanes of the state that are gone by now
+        self.dropped: set[int] = set()
         #: long values that were read during this call
         self.loaded: dict[bytes, Any] = {}
+        self._shared: sharing.Shared | None = None
+        #: rule and hash
+        self.retention = (state.retention, state.retention_hash)
+        #: signals sent during this call
+        self.told = 0
         self.is_over = False
+        #: somebody takes the responsibility for entering again what may not run twice
+        self.is_forced = False
         #: lanes that wait for a turn and were not reached in this one
         self.turns_left = False
 
+    @property
+    def shared(self) -> sharing.Shared:
+        """Made when somebody asks: most calls do not."""
+        if self._shared is None:
+            self._shared = sharing.Shared(self)
+        return self._shared
+
+    # --- lanes -------------------------------------------------------------------------------------
     def walk(self, lane: int) -> Walk:
         walk = self.walks.get(lane)
         if walk is None:
             walk = self.walks[lane] = Walk(self, self.state.lanes[lane])
         return walk
+
+    def below(self, id: int, floor: int = 0) -> Iterator[Walk]:
+        """The lanes directly below a lane from that number on, oldest first."""
+        old = [lane.id for lane in self.state.lanes.values() if lane.parent == id and lane.id not in self.dropped]
+        new = [walk.id for walk in self.walks.values() if walk.parent == id and walk.lane is None]
+        for lane in sorted({*old, *new}):
+            if lane >= floor:
+                yield self.walk(lane)
+
+    def drop_below(self, id: int, floor: int = 0) -> None:
+        """The lanes below from that number on are gone, however deep."""
+        if len(self.state.lanes) == 1 and len(self.walks) == 1:
+            return
+        for walk in list(self.below(id, floor)):
+            self.drop_below(walk.id)
+            self.forget(walk)
+
+    def forget(self, walk: Walk) -> None:
+        self.walks.pop(walk.id, None)
+        self.dropped.add(walk.id)
+
+    def failure_of(self, walk: Walk) -> Failure | None:
+        """What a lane has failed with."""
+        return self.failures.get(walk.id, walk.own.failure)
+
+    @property
+    def entity(self) -> str:
+        return self.state.entity or DEFAULT_ENTITY
 
     def keep(self, value: Any) -> Any:
         """A value on its way into the history; long ones become references."""
@@ -164,30 +278,61 @@ class _Run:
         return self.reads.keep(self.state.id, value)
 
     # --- what happened -----------------------------------------------------------------------------
-    def job_ended(self, lane: int, cause: JobEnded) -> None:
-        walk = self.walk(lane)
+    def begin(self) -> None:
+        walk = self.walk(ROOT_LANE)
+        if self.workflow.owner.is_entered:
+            walk.set_phase(ENTERING)
+        self.queue.append(walk)
+
+    def job_ended(self, cause: JobEnded) -> None:
+        walk = self.walk(cause.lane)
         step = walk.here()
+        if walk.stop is not None:
+            walk.ops.append((Op.FORGET, cause.job))
+            job = self.state.jobs[cause.job]
+            may_repeat = self.state.specs[job.spec].may_repeat
+            self.then(walk, failing.stopped, may_repeat if cause.failure is None else cause.is_repeatable)
+            return
+        if cause.failure is not None:
+            walk.ops.append((Op.FORGET, cause.job))
+            self.then(walk, failing.job_failed, cause.failure, cause.is_repeatable)
+            return
         walk.output = cause.result
-        if step.output is None:
+        if step.output is None and not step.has_after:
             walk.ops.append((Op.RESULT, cause.job, step.keep))
             if step.keep:
                 walk.remember(step.keep, cause.result)
             walk.position += 1
             self.queue.append(walk)
             return
-        walk.ops.append((Op.FORGET, cause.job))
-        job = self.state.jobs.get(cause.job)
-        walk.local = self.reads.load(self.state.id, job.input) if job is not None and job.input else None
-        self.pass_on(walk, step)
+        walk.ops.append((Op.RESULT, cause.job, ""))
+        ended = self.state.jobs.get(cause.job)
+        walk.local = self.reads.load(self.state.id, ended.input) if ended is not None and ended.input else None
+        self.then(walk, flow.job_done, step)
+
+    def timer_ended(self, cause: TimerEnded) -> None:
+        walk = self.walk(cause.lane)
+        walk.timer_gone(cause.depth)
+        if cause.depth == WAITING:
+            self.then(walk, flow.woken)
+        elif cause.depth == WHOLE:
+            name = self.workflow.name if walk.id == ROOT_LANE else self.label(walk.scope_owner)
+            self.then(walk, failing.halt, Failure("timeout", f"`{name}` took longer than it may"), 0)
+        else:
+            step = walk.step_at(cause.depth)
+            failure = Failure("timeout", f"step {step.label} took longer than it may", step=step.label)
+            self.then(walk, failing.halt, failure, cause.depth + 1)
+
+    def label(self, step: int) -> str:
+        return self.workflow.steps[step].label if step >= 0 else self.workflow.name
 
     def signal(self, name: str) -> None:
         """One signal wakes one lane: the one that has listened longest."""
         for lane in self.state.lanes.values():
             if lane.wait is Wait.SIGNAL and lane.signal == name:
                 walk = self.walk(lane.id)
-                step = walk.here()
                 self.consume(walk, name)
-                self.pass_on(walk, step)
+                self.then(walk, flow.heard)
                 return
 
     def resume_turns(self) -> None:
@@ -217,132 +362,65 @@ class _Run:
     def out_of_fuel(self) -> None:
         self.turns_left = True
         for walk in self.queue:
-            self.stop(walk, Wait.TURN)
+            if walk.id in self.walks:
+                if walk.is_resuming and walk.phase != REENTERING:
+                    walk.set_phase(AGAIN)
+                self.stop(walk, Wait.TURN)
+
+    def then(self, walk: Walk, do: Any, *args: Any) -> None:
+        """One thing for a lane that was waiting; it goes on if that says so."""
+        if self.attempt(walk, do, *args) and not self.is_over:
+            self.queue.append(walk)
+
+    def attempt(self, walk: Walk, do: Any, *args: Any) -> bool:
+        """Whether the lane goes on. An error of the step is the lane's business, never the caller's."""
+        try:
+            return bool(do(self, walk, *args))
+        except ExpressionError as error:
+            failure = Failure("expression-error", str(error), code=error.code, is_repeatable=True)
+        except TooLong as error:
+            failure = Failure("value-too-large", str(error), code="HF0701")
+        except failing.Raised as raised:
+            failure = raised.failure
+        return failing.raised(self, walk, failure)
 
     def go(self, walk: Walk) -> None:
         """Steps of one lane until it waits, ends or has had its share."""
+        if walk.id not in self.walks:
+            return  # dropped by another lane meanwhile
         share = QUANTUM
-        step: Step | None = None
-        try:
-            while True:
-                body = walk.body
-                if walk.position >= len(body):
-                    step = None
-                    self.end(walk)
+        while not self.is_over:
+            if walk.phase in (ENTERING, REENTERING):
+                if not self.attempt(walk, flow.enter):
                     return
-                if self.fuel <= 0 or share <= 0:
-                    self.queue.append(walk)
+                continue
+            if walk.position >= len(walk.body):
+                if not self.attempt(walk, flow.leave):
                     return
-                step = body[walk.position]
-                walk.fuel = EXPRESSION_FUEL
-                walk.local = None
-                if step.condition is not None and not self.holds(walk, step):
-                    walk.position += 1
-                elif not _ENTER[step.kind](self, walk, step):
-                    return
-                cost = 1 + (EXPRESSION_FUEL - walk.fuel) // _FUEL_PER_STEP
-                self.fuel -= cost
-                share -= cost
-        except ExpressionError as error:
-            failure = Failure("expression-error", str(error), code=error.code)
-            self.fail(walk, failure, step.label if step else "")
-        except TooLong as error:
-            failure = Failure("value-too-large", str(error), code="HF0701")
-            self.fail(walk, failure, step.label if step else "")
+                continue
+            if self.fuel <= 0 or share <= 0:
+                self.queue.append(walk)
+                return
+            walk.fuel = EXPRESSION_FUEL
+            walk.local = walk.asking = None
+            if not self.attempt(walk, flow.visit, walk.body[walk.position]):
+                return
+            cost = 1 + (EXPRESSION_FUEL - walk.fuel) // _FUEL_PER_STEP
+            self.fuel -= cost
+            share -= cost
 
-    def holds(self, walk: Walk, step: Step) -> bool:
-        assert step.condition is not None
-        walk.asking = step.by_name
-        held = step.condition(walk)
-        walk.asking = None
-        return held
-
-    def pass_on(self, walk: Walk, step: Step) -> None:
-        """The step that was waited for is done; the lane goes on."""
-        try:
-            self.done(walk, step)
-        except ExpressionError as error:
-            self.fail(walk, Failure("expression-error", str(error), code=error.code), step.label)
-            return
-        except TooLong as error:
-            self.fail(walk, Failure("value-too-large", str(error), code="HF0701"), step.label)
-            return
-        self.queue.append(walk)
-
-    def done(self, walk: Walk, step: Step) -> None:
-        """What follows the work of every step: its `output`, and remembering it."""
-        if step.output is not None:
-            walk.asking = step.by_name
-            value = self.keep(step.output.get(walk))
-            walk.asking = None
-            walk.output = value
-            walk.ops.append((Op.OUTPUT, value))
-        if step.keep:
-            walk.ops.append((Op.STEP, step.keep, walk.output))
-            walk.remember(step.keep, walk.output)
-        walk.position += 1
-
-    def stop(self, walk: Walk, wait: Wait) -> None:
+    def stop(self, walk: Walk, wait: Wait) -> bool:
         """The lane waits; what it did so far becomes one command."""
         walk.settle_position()
-        if walk.wait is not wait:
-            walk.put(Op.WAIT, int(wait))
-            walk.wait = wait
+        walk.set_wait(wait)
         self.flush(walk)
+        return False
 
     def flush(self, walk: Walk) -> None:
         walk.settle_position()
         if walk.ops or walk.logs:
             self.commands.append(Advance(walk.id, tuple(walk.ops), tuple(walk.logs)))
             walk.ops, walk.logs = [], []
-
-    def end(self, walk: Walk) -> None:
-        if walk.parent:
-            walk.ops.append((Op.END, walk.output))
-            self.commands.append(Advance(walk.id, tuple(walk.ops), tuple(walk.logs)))
-            parent = self.walk(walk.parent)
-            parent.results[walk.branch] = walk.output
-            parent.open -= 1
-            del self.walks[walk.id]
-            if not parent.open:
-                self.gather(parent)
-            return
-        output = walk.output
-        if self.workflow.output is not None:
-            walk.fuel, walk.local = EXPRESSION_FUEL, None
-            output = self.keep(self.workflow.output.get(walk))
-        # The end forgets lanes and jobs; only what people may want to read is worth the bytes.
-        ops = tuple(op for op in walk.ops if op[0] in _WORTH)
-        if ops or walk.logs:
-            self.commands.append(Advance(walk.id, ops, tuple(walk.logs)))
-        self.commands.append(Complete(output))
-        self.is_over = True
-
-    def gather(self, walk: Walk) -> None:
-        """All branches have ended: their outputs become the output of the step."""
-        step = walk.here()
-        results = walk.gathered()
-        if step.output is None:
-            walk.ops.append((Op.GATHER, step.keep, step.keys))
-        else:
-            walk.ops.append((Op.GATHER, "", step.keys))
-        walk.output = results if step.keys is None else dict(zip(step.keys, results, strict=True))
-        if step.output is None:
-            if step.keep:
-                walk.remember(step.keep, walk.output)
-            walk.position += 1
-            self.queue.append(walk)
-        else:
-            self.pass_on(walk, step)
-
-    def fail(self, walk: Walk, failure: Failure, label: str) -> None:
-        """The lane stands at the step that failed; what it did before is recorded."""
-        if walk.wait is not Wait.NOTHING:
-            walk.put(Op.WAIT, int(Wait.NOTHING))
-        self.flush(walk)
-        self.commands.append(Fail(failure, label))
-        self.queue.clear()
-        self.is_over = True
 
     # --- signals -----------------------------------------------------------------------------------
     def pending(self, name: str) -> tuple[bool, Any]:
@@ -360,113 +438,3 @@ class _Run:
             walk.put(Op.CONSUME, name)
             walk.output = value
         return found
-
-
-# --- what steps do ---------------------------------------------------------------------------------
-# Each function enters one step. It answers whether the lane goes on at once.
-def _let(run: _Run, walk: Walk, step: Step) -> bool:
-    walk.bind(step)
-    value = step.args["value"].get(walk)
-    if step.type:
-        value = walk.coerced(step.type, value)
-    value = run.keep(value)
-    if step.variable == "output":
-        walk.output = value
-        walk.ops.append((Op.OUTPUT, value))
-    else:
-        walk.set(step.variable, value)
-    run.done(walk, step)
-    return True
-
-
-def _log(run: _Run, walk: Walk, step: Step) -> bool:
-    walk.bind(step)
-    walk.log(walk.text(step.args["message"])[:_MAX_LOG], step)
-    run.done(walk, step)
-    return True
-
-
-def _sleep(run: _Run, walk: Walk, step: Step) -> bool:
-    walk.bind(step)
-    duration = step.duration if step.duration >= 0 else walk.duration(step.args["duration"])
-    if duration <= 0:
-        run.done(walk, step)
-        return True
-    run.stop(walk, Wait.TIMER)
-    run.commands.append(SetTimer(walk.id, run.now + duration))
-    return False
-
-
-def _fail(run: _Run, walk: Walk, step: Step) -> bool:
-    walk.bind(step)
-    message = walk.text(step.args["message"]) if "message" in step.args else f"step {step.label} failed"
-    details = run.keep(step.args["value"].get(walk)) if "value" in step.args else None
-    run.fail(walk, Failure("fail", message[:_MAX_LOG], details=details), step.label)
-    return False
-
-
-def _return(run: _Run, walk: Walk, step: Step) -> bool:
-    walk.bind(step)
-    walk.output = run.keep(step.args["value"].get(walk))
-    if step.output is not None:
-        walk.output = run.keep(step.output.get(walk))
-    run.end(walk)
-    return False
-
-
-def _no_op(run: _Run, walk: Walk, step: Step) -> bool:
-    walk.bind(step)
-    run.done(walk, step)
-    return True
-
-
-def _block(run: _Run, walk: Walk, step: Step) -> bool:
-    input: Any = step.fixed
-    if input is None and step.inputs:
-        walk.bind(step)
-        input = walk.local
-    run.stop(walk, Wait.JOB)
-    run.commands.append(ScheduleJob(walk.id, step.index, step.spec, run.keep(input)))
-    return False
-
-
-def _parallel(run: _Run, walk: Walk, step: Step) -> bool:
-    walk.settle_position()
-    children = []
-    for number in range(step.bodies):
-        lane = run.next_lane
-        run.next_lane += 1
-        walk.put(Op.SPAWN, lane, number, step.index, number, {})
-        child = run.walks[lane] = Walk.spawned(run, lane, walk, number, step.index, number)
-        children.append(child)
-    walk.open = step.bodies
-    run.stop(walk, Wait.LANES)
-    run.queue.extend(children)
-    return False
-
-
-def _wait_signal(run: _Run, walk: Walk, step: Step) -> bool:
-    walk.bind(step)
-    name = walk.text(step.args["signal"])
-    if run.consume(walk, name):
-        run.done(walk, step)
-        return True
-    walk.settle_position()
-    walk.put(Op.LISTEN, name)
-    walk.wait = Wait.SIGNAL
-    run.flush(walk)
-    return False
-
-
-_ENTER = {
-    "let": _let,
-    "log": _log,
-    "sleep": _sleep,
-    "fail": _fail,
-    "return": _return,
-    "no-op": _no_op,
-    "block": _block,
-    "parallel": _parallel,
-    "wait-signal": _wait_signal,
-}
-_WORTH = frozenset((Op.SET, Op.UNSET, Op.STEP))

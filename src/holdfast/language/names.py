@@ -6,6 +6,7 @@ their place, and hands back a `Value` to be evaluated later. It knows nothing of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,17 +14,33 @@ from typing import Any
 from .evaluate import Fn, Scope, compile_expression, weigh
 from .expressions import ExpressionSyntax, parse
 from .functions import FUNCTIONS
+from .literals import parse_literal
 from .nodes import Node, Report
 from .operations import ExpressionError
-from .problems import did_you_mean, suggest
+from .problems import Unreadable, did_you_mean, suggest
 from .templates import is_quoted, parse_template, parse_words, unquote
-from .tree import Binary, Call, Expr, Literal, Member, Name, StepRef, children
+from .tree import (
+    ABOUT,
+    ENTITY_FACTS,
+    ENTITY_KINDS,
+    Binary,
+    Call,
+    Expr,
+    Index,
+    Literal,
+    Member,
+    Name,
+    StepRef,
+    Text,
+    Word,
+    chain,
+    children,
+)
 
-ROOTS = ("input", "vars", "steps", "output", "workflow")
+ROOTS = ("input", "vars", "steps", "output", "workflow", "entity", "error")
+_FIRST_NAME = re.compile(r"[^\W\d][\w-]*")
 #: names that can be neither variables nor inputs
 RESERVED_NAMES = frozenset(("input", "vars", "steps", "workflow", "entity", "true", "false", "null", "in"))
-#: what `workflow.` knows
-ABOUT = ("id", "name", "version")
 
 
 @dataclass(slots=True, frozen=True)
@@ -165,15 +182,20 @@ class Names:
     #: the step's own input
     local: frozenset[str] = frozenset()
     previous: Previous = Previous()
+    #: `error` is known here
+    in_handler: bool = False
+    #: what absent values in texts mean: `fail`, `blank` or `ignore`
+    absent: str = "fail"
 
     def with_local(self, names: frozenset[str]) -> Names:
         return replace(self, local=names)
 
     # --- texts to values ---------------------------------------------------------------------------
-    def template(self, excerpt: Excerpt, lenient: bool = False) -> Value:
+    def template(self, excerpt: Excerpt, lenient: bool = False, keep_absent: bool = False) -> Value:
+        """With `keep_absent`, names may be unknown as where it is lenient, but what is absent is not made null."""
         if "${" not in excerpt.text:
             return Value(excerpt.text)
-        return self._value(excerpt, parse_template, lenient)
+        return self._value(excerpt, parse_template, lenient, keep_absent)
 
     def words(self, excerpt: Excerpt) -> Value:
         if is_quoted(excerpt.text) and "${" in excerpt.text:
@@ -187,20 +209,24 @@ class Names:
         """The text of a condition: an expression as such, in which `${…}` may be an operand."""
         return self._value(excerpt, lambda text, dashed: parse(text, dashed, words=True), lenient)
 
-    def shape(self, node: Node, lenient: bool = False) -> Value:
+    def literal(self, excerpt: Excerpt) -> Value:
+        """A list or map in the short form."""
+        return self._value(excerpt, parse_literal, False)
+
+    def shape(self, node: Node, lenient: bool = False, keep_absent: bool = False) -> Value:
         """Any data of the document, with `${…}` in its texts. A reference to a long value stays one."""
         value = node.value
         if isinstance(value, str):
-            return self.template(Excerpt(value, node), lenient)
+            return self.template(Excerpt(value, node), lenient, keep_absent)
         if isinstance(value, list):
-            items = [self.shape(item, lenient) for item in value]
+            items = [self.shape(item, lenient, keep_absent) for item in value]
             if all(item.fn is None for item in items):
                 return Value([item.constant for item in items])
             gets = [item.get for item in items]
             trees = tuple(tree for item in items for tree in item.trees)
             return Value(None, lambda scope: weigh(scope, [get(scope) for get in gets], None), trees=trees)
         if isinstance(value, dict):
-            pairs = {key: self.shape(item, lenient) for key, item in value.items()}
+            pairs = {key: self.shape(item, lenient, keep_absent) for key, item in value.items()}
             if all(item.fn is None for item in pairs.values()):
                 return Value({key: item.constant for key, item in pairs.items()})
             each = [(key, item.get) for key, item in pairs.items()]
@@ -211,7 +237,9 @@ class Names:
             return made
         return Value(value)
 
-    def _value(self, excerpt: Excerpt, read: Callable[[str, frozenset[str]], Expr], lenient: bool) -> Value:
+    def _value(
+        self, excerpt: Excerpt, read: Callable[[str, frozenset[str]], Expr], lenient: bool, keep_absent: bool = False
+    ) -> Value:
         try:
             tree = read(excerpt.text, self.shared.dashed)
         except ExpressionSyntax as error:
@@ -219,29 +247,36 @@ class Names:
             return Value(None, lambda scope: None, excerpt.text)
         if isinstance(tree, Literal):
             return Value(tree.value)
+        if self.absent != "fail":
+            tree = self._filled(tree, excerpt.text)
         self.check(tree, excerpt, lenient)
-        return Value(None, compile_expression(tree, lenient), excerpt.text, (tree,))
+        return Value(None, compile_expression(tree, lenient and not keep_absent), excerpt.text, (tree,))
+
+    def _filled(self, tree: Expr, text: str) -> Expr:
+        """Blank, or as it was written, where a value in the text is absent."""
+        parts = tree.parts if isinstance(tree, Text) else (tree,)
+        made: list[str | Expr] = []
+        for part in parts:
+            if isinstance(part, str):
+                made.append(part)
+                continue
+            written = "" if self.absent == "blank" else f"${{{text[part.start : part.end]}}}"
+            other = Literal(written, part.start, part.end)
+            made.append(Binary("??", part, other, part.start, part.end, part.height + 1))
+        if isinstance(tree, Text):
+            return Text(tuple(made), tree.start, tree.end, tree.height + 1)
+        (only,) = made
+        assert not isinstance(only, str)
+        return only
 
     # --- names -------------------------------------------------------------------------------------
     def check(self, node: Expr, at: Excerpt, optional: bool) -> None:
         report = self.shared.report
+        if isinstance(node, (Member, Index)) and self._rooted(node, at, optional):
+            return
         match node:
-            case Member(object=Name(name="vars"), name=name):
-                if not self.lane.has_variable(name):
-                    known = self.lane.all_variables()
-                    self._undefined(node, at, f"no step sets the variable `{name}`", name, known, optional)
-                return
-            case Member(object=Name(name="input"), name=name):
-                declared = self.shared.inputs
-                if declared is not None and name not in declared:
-                    self._undefined(node, at, f"the workflow has no input `{name}`", name, declared, optional)
-                return
-            case Member(object=Name(name="workflow"), name=name):
-                if name not in ABOUT:
-                    self._undefined(node, at, f"`workflow` has no `{name}`", name, frozenset(ABOUT), optional)
-                return
             case Member(object=StepRef(id=id) as step, name=name):
-                self._step(step, at)
+                self._step(step, id, at)
                 if name != "output":
                     at.report(report, "HF0123", f"a step has `output`, not `{name}`", node.start, node.end,
                               help=f"`steps.{id}.output.{name}` is that key of its output")  # fmt: skip
@@ -252,8 +287,10 @@ class Names:
                 return
             case Name(name=name):
                 self._name(node, name, at, optional)
+            case Word(value=str() as text):
+                self._bare(node, text, at)
             case Call(name=name, args=args):
-                self._call(node, name, len(args), at)
+                self._call(node, name, args, at)
                 if name == "default" and args:
                     self.check(args[0], at, True)
                     for arg in args[1:]:
@@ -268,14 +305,96 @@ class Names:
         for child in children(node):
             self.check(child, at, optional)
 
+    def _bare(self, node: Word, text: str, at: Excerpt) -> None:
+        first = _FIRST_NAME.match(text)
+        name = first.group() if first else ""
+        is_known = self.lane.has_variable(name) or name in (self.shared.inputs or ()) or name in self.local
+        if is_known or (name in RESERVED_NAMES and "." in text):
+            at.report(self.shared.report, "HF0134", f"`{text}` is a text here, not a name", node.start, node.end,
+                      warning=True, help=f"write `${{{text}}}` for its value, or quote it")  # fmt: skip
+
+    def _rooted(self, node: Member | Index, at: Excerpt, optional: bool) -> bool:
+        """Check what begins with a root; false where it is the turn of its parts."""
+        path = chain(node)
+        match path:
+            case ("vars", name) | ("workflow", "var", name):
+                if not self.lane.has_variable(name):
+                    known = self.lane.all_variables()
+                    self._undefined(node, at, f"no step sets the variable `{name}`", name, known, optional)
+            case ("input", name) | ("workflow", "input", name):
+                declared = self.shared.inputs
+                if declared is not None and name not in declared:
+                    self._undefined(node, at, f"the workflow has no input `{name}`", name, declared, optional)
+            case ("workflow", "error"):
+                self._error(node, at, optional)
+            case ("workflow", "step", id, key):
+                self._step(node, id, at)
+                if key != "output":
+                    at.report(self.shared.report, "HF0123", f"a step has `output`, not `{key}`", node.start, node.end,
+                              help=f"`steps.{id}.output.{key}` is that key of its output")  # fmt: skip
+            case ("workflow", "step", id):
+                self._no_value(node, ".".join(path), "write `.output` behind it", at)
+            case ("workflow", "var" | "step" as key):
+                self._no_value(
+                    node, f"workflow.{key}", f"name a {'variable' if key == 'var' else 'step'} behind it", at
+                )
+            case ("workflow", key) if key not in ABOUT:
+                self._undefined(node, at, f"`workflow` has no `{key}`", key, frozenset(ABOUT), optional)
+            case ("workflow", key) if ABOUT[key]:
+                self._no_value(node, f"workflow.{key}", f"it has {', '.join(ABOUT[key])}", at)
+            case ("workflow", _):
+                pass
+            case ("workflow", group, key) if ABOUT.get(group):
+                if key not in ABOUT[group]:
+                    known = frozenset(ABOUT[group])
+                    self._undefined(node, at, f"`workflow.{group}` has no `{key}`", key, known, optional)
+            case ("entity", key) if key in ENTITY_KINDS:
+                self._no_value(node, f"entity.{key}", "name one of them behind it", at)
+            case ("entity", key) if key not in ENTITY_FACTS:
+                close = did_you_mean(key, (*ENTITY_FACTS, *ENTITY_KINDS))
+                at.report(
+                    self.shared.report, "HF0121", f"`entity` has no `{key}`", node.start, node.end, warning=optional,
+                    help=close or f"a sensor is written `entity.sensor.{key}`",
+                )  # fmt: skip
+            case ("entity", group, _) if group in ENTITY_KINDS:
+                pass
+            case ("entity", _):
+                pass
+            case _:
+                inner = chain(node.object) if isinstance(node, Index) else ()
+                if not path and len(inner) == 2 and inner[0] == "entity" and inner[1] in ENTITY_KINDS:
+                    assert isinstance(node, Index)
+                    self.check(node.index, at, optional)
+                    return True
+                return False
+        return True
+
+    def _no_value(self, node: Expr, what: str, help: str, at: Excerpt) -> None:
+        at.report(self.shared.report, "HF0121", f"`{what}` is not a value", node.start, node.end, help=help)
+
+    def _error(self, node: Expr, at: Excerpt, optional: bool) -> None:
+        if not self.in_handler:
+            at.report(
+                self.shared.report, "HF0121", "there is no error here", node.start, node.end, warning=optional,
+                label="counts as absent" if optional else "not defined", help="it is known in `on-error`",
+            )  # fmt: skip
+
     def _name(self, node: Expr, name: str, at: Excerpt, optional: bool) -> None:
         if name in ("input", "output") or name in self.local:
             return
         if name in ("vars", "steps", "workflow", "entity"):
-            has = {"vars": "a variable", "steps": "a step id", "workflow": "`id`"}.get(name)
-            message = f"`{name}` is not a value" if has else "there is no entity here"
-            at.report(self.shared.report, "HF0121", message, node.start, node.end,
-                      help=f"name {has} behind it" if has else "")  # fmt: skip
+            has = {"vars": "a variable", "steps": "a step id", "workflow": "`id`", "entity": "`sensor` and a name"}[
+                name
+            ]
+            self._no_value(node, name, f"name {has} behind it", at)
+            return
+        if name == "error" and self.in_handler:
+            if self.lane.has_variable(name) and name not in self.shared.warned:
+                self.shared.warned.add(name)
+                at.report(
+                    self.shared.report, "HF0130", "`error` is a variable and the error that is handled; the error wins",
+                    node.start, node.end, help="write `vars.error` for the variable", warning=True,
+                )  # fmt: skip
             return
         inputs = self.shared.inputs or frozenset()
         if self.lane.has_variable(name):
@@ -297,6 +416,9 @@ class Names:
                 node.start, node.end, warning=True, help=f"write `output.{name}` to say so{also}",
             )  # fmt: skip
             return
+        if name == "error":
+            self._error(node, at, optional)
+            return
         known = self.lane.all_variables() | inputs | self.local | self.previous.keys
         self._undefined(node, at, f"`{name}` is defined nowhere", name, known, optional)
 
@@ -316,8 +438,8 @@ class Names:
             label="counts as absent" if optional else "not defined",
         )  # fmt: skip
 
-    def _step(self, node: StepRef, at: Excerpt) -> None:
-        report, id = self.shared.report, node.id
+    def _step(self, node: Expr, id: str, at: Excerpt) -> None:
+        report = self.shared.report
         self.shared.referenced.add(id)
         if id not in self.shared.ids:
             at.report(report, "HF0123", f"there is no step `{id}`", node.start, node.end,
@@ -326,13 +448,15 @@ class Names:
         index = self.lane.find_step(id)
         if index is None:
             at.report(report, "HF0123", f"step `{id}` cannot be seen from here", node.start, node.end,
-                      help="it is inside a branch; use the output of the `parallel` step")  # fmt: skip
+                      help=f"it is inside a branch; use the output of the `parallel` step, or, in a graph, `needs` "
+                      f"and `${{{id}}}`")  # fmt: skip
         elif index >= self.index:
             at.report(report, "HF0135", f"step `{id}` has not run yet here", node.start, node.end,
                       warning=True)  # fmt: skip
 
-    def _call(self, node: Expr, name: str, count: int, at: Excerpt) -> None:
+    def _call(self, node: Expr, name: str, args: tuple[Expr, ...], at: Excerpt) -> None:
         report = self.shared.report
+        count = len(args)
         function = FUNCTIONS.get(name)
         if function is None:
             at.report(report, "HF0122", f"there is no function `{name}`", node.start, node.start + len(name),
@@ -340,3 +464,21 @@ class Names:
         elif not function.least <= count <= function.most:
             at.report(report, "HF0122", f"`{name}` does not take {count} argument{'s' if count != 1 else ''}",
                       node.start, node.end, help=f"it is {function.signature}")  # fmt: skip
+        elif function.pattern is not None:
+            self._pattern(args[function.pattern], at)
+
+    def _pattern(self, node: Expr, at: Excerpt) -> None:
+        """A pattern that is known already is checked already."""
+        if isinstance(node, Literal) and isinstance(node.value, str):
+            from .regex import compile_regex  # as in `functions`
+
+            try:
+                compile_regex(node.value, dotall=True)
+            except Unreadable as error:
+                shift = node.start + 1 + error.start
+                found = node.value[error.start : error.end]
+                # Escapes in the quotes move what follows them.
+                start, end = (
+                    (shift, shift + len(found)) if at.text[shift:].startswith(found) else (node.start, node.end)
+                )
+                at.report(self.shared.report, "HF0120", error.message, start, end, help=error.help)

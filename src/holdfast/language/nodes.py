@@ -6,6 +6,7 @@ The tree is the same for YAML (lines and columns) and for JSON (only paths). Not
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast.core.errors import InvalidDefinition
@@ -17,18 +18,55 @@ from .problems import PROBLEMS, summary
 MAX_PROBLEMS = 100
 
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
 
 class Document:
-    """One file, or one JSON body: where problems are said to be."""
+    """One document of a file, or one JSON body: where problems are said to be."""
 
-    __slots__ = ("file", "lines", "root", "text")
+    __slots__ = ("file", "line", "lines", "name", "original", "root", "text")
 
-    def __init__(self, file: str = "", text: str = "") -> None:
+    def __init__(self, file: str = "", text: str = "", lines: list[str] | None = None) -> None:
         self.file = file
+        #: of the whole file, also where it holds several documents
         self.text = text
-        self.lines = LINE_BREAK.split(text) if text else []
+        self.lines = (LINE_BREAK.split(text) if text else []) if lines is None else lines
+        #: lines as they were written, where the loader read on as if a mistake had been put right
+        self.original: dict[int, str] = {}
         self.root: Node
+        #: where its `---` stands, from 0
+        self.line = 0
+        #: the name it is published under; empty where it does not say
+        self.name = ""
+
+    def sibling(self) -> Document:
+        """Another document of the same file."""
+        other = Document(self.file, self.text, self.lines)
+        other.original = self.original
+        return other
+
+    def written(self, line: int, column: int) -> tuple[str, int]:
+        """The source line as its author wrote it, and where in it that column is."""
+        if not 0 <= line < len(self.lines):
+            return "", column
+        source = self.lines[line]
+        original = self.original.get(line)
+        if original is None:
+            return source, column
+        # What is alike at both ends was not touched.
+        head = 0
+        while head < min(len(source), len(original)) and source[head] == original[head]:
+            head += 1
+        if column >= head:
+            behind = len(source) - column
+            tail = 0
+            while tail < min(len(source), len(original)) and source[-1 - tail] == original[-1 - tail]:
+                tail += 1
+            if behind <= tail:
+                column = len(original) - behind
+            elif column > head and source[head] in "'\"":
+                column -= 1
+        return original, max(0, min(column, len(original)))
 
 
 class Node:
@@ -55,7 +93,7 @@ class Node:
         while node is not None and node.parent is not None:
             if isinstance(node.key, int):
                 parts.append(f"[{node.key}]")
-            elif re.fullmatch(r"[A-Za-z_][\w-]*", node.key):
+            elif _PLAIN_KEY.fullmatch(node.key):
                 parts.append(f".{node.key}")
             else:
                 parts.append(f"['{node.key}']")
@@ -97,9 +135,13 @@ class Node:
         at = self.document.text.find(snippet, self.start, self.end) if snippet and self.end > 0 else -1
         if at < 0:
             return self.line, self.column
-        before = self.document.text[:at]
-        breaks = list(LINE_BREAK.finditer(before))
-        return len(breaks), at - (breaks[-1].end() if breaks else 0)
+        return place_of(self.document.text, at)
+
+
+def place_of(text: str, index: int) -> tuple[int, int]:
+    """Line and column of a place in a text."""
+    breaks = list(LINE_BREAK.finditer(text, 0, index))
+    return len(breaks), index - (breaks[-1].end() if breaks else 0)
 
 
 def type_name(value: Any) -> str:
@@ -185,7 +227,7 @@ class Report:
     ) -> Problem:  # fmt: skip
         source = ""
         if 0 <= line < len(self.document.lines):
-            source = self.document.lines[line]
+            source, column = self.document.written(line, column)
             width = max(1, min(width, len(source) - column))
             if len(source) > 400:
                 source = source[:400]
@@ -200,19 +242,25 @@ class Report:
         if self._has_room(False):
             self.found.append(self._problem(code, message, line, column, width, label, help, "", False))
 
+    def take(self, problems: Iterable[Problem]) -> None:
+        """Problems that were found elsewhere, e.g. in another document of the file."""
+        self.found += [problem for problem in problems if self._has_room(problem.warning)]
+
     @property
     def errors(self) -> list[Problem]:
         return [problem for problem in self.found if not problem.warning]
 
     @property
     def sorted(self) -> list[Problem]:
-        unique = {(p.code, p.line, p.column, p.path, p.message): p for p in self.found}
-        return sorted(unique.values(), key=lambda p: (p.line, p.column, p.path, p.code))
+        unique = {(p.file, p.code, p.line, p.column, p.path, p.message): p for p in self.found}
+        order = {file: at for at, file in enumerate(dict.fromkeys(p.file for p in self.found))}
+        return sorted(unique.values(), key=lambda p: (order[p.file], p.line, p.column, p.path, p.code))
 
     def check(self) -> None:
         """Raise if there is any error."""
         if self.errors:
             listed = self.sorted
-            where = f" in {self.document.file}" if self.document.file else ""
+            files = {problem.file for problem in listed if problem.file}
+            where = f" in {files.pop()}" if len(files) == 1 else f" in {len(files)} files" if files else ""
             first = next(problem for problem in listed if not problem.warning)
             raise InvalidDefinition(f"{summary(listed)}{where}: {first.message}", tuple(listed))

@@ -59,6 +59,23 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+def distinct(items: list[Any]) -> list[Any]:
+    """The first of those that are the same."""
+    found: dict[Any, Any] = {}
+    for item in items:
+        found.setdefault(_identity(item), item)
+    return list(found.values())
+
+
+def _identity(value: Any) -> Any:
+    """Something to look up by: alike for what is the same, and for nothing else."""
+    if isinstance(value, list):
+        return ("list", *map(_identity, value))
+    if isinstance(value, dict):
+        return ("map", frozenset((key, _identity(item)) for key, item in value.items()))
+    return (type(value) is bool, value)
+
+
 def to_text(value: Any, node: Expr | None) -> str:
     """A scalar inside of a text."""
     kind = type(value)

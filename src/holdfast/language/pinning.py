@@ -25,12 +25,18 @@ def check_input(workflow: Workflow, input: Any) -> tuple[Any, list[Problem]]:
     if not isinstance(input, dict):
         problem = Problem("HF0152", f"the input is a map, not {a_type(input)}", path="$.input")
         return input, [problem]
-    given = {**workflow.defaults, **input} if workflow.defaults else input
-    if workflow.parameters is None:
+    return check_parameters(workflow.parameters, workflow.defaults, input)
+
+
+def check_parameters(
+    parameters: tuple[Parameter, ...] | None, defaults: dict[str, Any], input: dict[str, Any]
+) -> tuple[dict[str, Any], list[Problem]]:
+    given = {**defaults, **input} if defaults else input
+    if parameters is None:
         return given, []
     problems: list[Problem] = []
     checked: dict[str, Any] = {}
-    declared = {parameter.name: parameter for parameter in workflow.parameters}
+    declared = {parameter.name: parameter for parameter in parameters}
     for name in given:
         if name not in declared:
             help = did_you_mean(name, declared) or _listed(declared)

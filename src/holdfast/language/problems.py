@@ -18,12 +18,24 @@ class Explanation(NamedTuple):
     text: str
 
 
+class Unreadable(ValueError):
+    """A text that does not follow its own small grammar; `start` and `end` say where in it."""
+
+    def __init__(self, message: str, start: int, end: int, help: str = "") -> None:
+        super().__init__(f"{message}; {help}" if help else message)
+        self.message = message
+        self.start = start
+        self.end = max(end, start + 1)
+        self.help = help
+
+
 PROBLEMS: dict[str, Explanation] = {
     # --- the document --------------------------------------------------------------------------------
     "HF0101": Explanation(
         "not valid YAML",
         "The file cannot be read as YAML. The most frequent reason is an unquoted `: ` inside a value: "
-        "put the whole value in quotes. Indentation is made of spaces, never of tabs.",
+        "put the whole value in quotes. Indentation is made of spaces, never of tabs. A step that has keys "
+        "beside its text writes the text as `step: …`.",
     ),
     "HF0102": Explanation(
         "unknown key",
@@ -47,7 +59,8 @@ PROBLEMS: dict[str, Explanation] = {
     ),
     "HF0106": Explanation(
         "document too large",
-        "A definition may have 1 MB of text and 50,000 values. Keep data in files or inputs, not in the workflow.",
+        "A file may have 1 MB of text, 50,000 values and 1,000 documents. Keep data in files or inputs, not in the "
+        "workflow.",
     ),
     "HF0107": Explanation(
         "nested too deeply",
@@ -73,7 +86,8 @@ PROBLEMS: dict[str, Explanation] = {
     ),
     "HF0112": Explanation(
         "duplicate id",
-        "An id is unique in the whole workflow, branches included.",
+        "An id is unique in the whole workflow, branches included; a name is unique among workflows that are published "
+        "together.",
     ),
     "HF0113": Explanation(
         "name not allowed",
@@ -94,12 +108,17 @@ PROBLEMS: dict[str, Explanation] = {
         "The value is outside of what this key allows.",
     ),
     "HF0117": Explanation(
-        "not one workflow",
-        "A file holds one workflow: a map with `steps`, or only the list of steps.",
+        "not a workflow",
+        "A workflow is a map with `steps`, or only the list of steps. A file may hold several, separated by lines "
+        "with `---`; where one is asked for, it has to be one.",
     ),
     "HF0118": Explanation(
         "value cannot be stored",
         "Control characters, infinite numbers and integers beyond 64 bits cannot be stored and read back alike.",
+    ),
+    "HF0119": Explanation(
+        "not UTF-8",
+        "Workflow files are text in UTF-8. Most editors can save a file with another encoding as UTF-8.",
     ),
     # --- expressions ---------------------------------------------------------------------------------
     "HF0120": Explanation(
@@ -109,8 +128,8 @@ PROBLEMS: dict[str, Explanation] = {
     "HF0121": Explanation(
         "undefined name",
         "The name is no input, no variable set by `let` and no root (`input`, `vars`, `steps`, `output`, "
-        "`workflow`). In a condition and on the left of `??` this is a warning, and the name counts as "
-        "absent.",
+        "`workflow`, `entity`, and `error` in a handler). In a condition and on the left of `??` this is a "
+        "warning, and the name counts as absent.",
     ),
     "HF0122": Explanation(
         "wrong function call",
@@ -137,7 +156,8 @@ PROBLEMS: dict[str, Explanation] = {
     "HF0127": Explanation(
         "the condition cannot be read",
         "A condition is an expression, a boolean, or a map with a `target` and tests such as `equals`, "
-        "`when`, `less-than`, `not`, `any`, `all`.",
+        "`when`, `less-than`, `regex`, `not`, `any`, `all`. Where a step has a value of its own to test (the "
+        "error, the value of a `switch`), the `target` can be left out.",
     ),
     "HF0128": Explanation(
         "inputs refer to each other in a circle",
@@ -164,15 +184,26 @@ PROBLEMS: dict[str, Explanation] = {
         "(`NothingDone`). If this block may run twice, say `idempotent: yes` on the step.",
     ),
     "HF0134": Explanation(
-        "quoted words are not interpolated",
-        "In the short form of `let`, what stands in quotes is literal text. Leave the quotes out to have "
-        "`${…}` evaluated.",
+        "text that looks like a value",
+        "In the short form of `let`, what stands in quotes is literal text: leave the quotes out to have `${…}` "
+        "evaluated. In a list or map like `[web1, web2]` a bare word is a text, too, even where a variable has "
+        "that name: write `${web1}` for its value, or quote the word to say that it is text.",
     ),
     "HF0135": Explanation(
         "step has not run yet",
         "The step comes later; its output is absent when this step runs.",
     ),
+    "HF0136": Explanation(
+        "text that looks like a boolean",
+        "Only `true` and `false` are booleans. `yes`, `no`, `on` and `off` are texts, also without quotes; keys of the "
+        "language that ask for yes or no take them, but data is passed on as it is.",
+    ),
     # --- blocks --------------------------------------------------------------------------------------
+    "HF0137": Explanation(
+        "a circle",
+        "Step types that use each other, or nodes of a graph that need each other, would never end or never "
+        "begin. Take one of the links away.",
+    ),
     "HF0140": Explanation(
         "unknown block input",
         "The block has no parameter of that name.",
@@ -214,16 +245,21 @@ PROBLEMS: dict[str, Explanation] = {
 
 def suggest(word: str, candidates: Iterable[str]) -> str:
     """The candidate that was probably meant, or nothing."""
-    best, score = "", 0.0
     plain = word.lower().replace("-", "").replace("_", "")
     if not plain or len(plain) > 64:
         return ""
+    best, score = "", 0.0
+    enough = 0.6 if len(plain) <= 4 else 0.7
     for candidate in sorted(set(candidates)):
         other = candidate.lower().replace("-", "").replace("_", "")
-        ratio = SequenceMatcher(None, plain, other).ratio()
-        if ratio > score:
+        matcher = SequenceMatcher(None, plain, other)
+        # Upper bounds first: a file of nothing but unknown keys must not take long.
+        if matcher.real_quick_ratio() < enough or matcher.quick_ratio() < enough:
+            continue
+        ratio = matcher.ratio()
+        if ratio > score and ratio >= enough:
             best, score = candidate, ratio
-    return best if score >= (0.6 if len(plain) <= 4 else 0.7) else ""
+    return best
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:

@@ -1,23 +1,31 @@
 """The reference page of the language, generated from its tables: `python -m holdfast.language.reference`."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
-from .conditions import TESTS
+from .conditions import TESTS, TURNS
 from .functions import FUNCTIONS
+from .kinds import OF_BLOCKS, OF_STEPS, OF_STOPPING, OF_THE_ENGINE
+from .manual import MANUAL, WHERE
 from .problems import PROBLEMS
 from .steps import (
     BLOCK_FORMS,
     BRANCH_KEYS,
     COMMON_KEYS,
-    EXTERNAL_KEYS,
+    LOCK_KEYS,
     PARAMETER_KEYS,
+    REPEAT_KEYS,
     RESERVED_IDS,
     RETRY_KEYS,
+    SENSOR_KEYS,
     STEP_TYPES,
+    VARIABLE_KEYS,
     WORKFLOW_KEYS,
     Key,
     StepType,
 )
+from .transforms import FILTERS
 from .values import TYPES
 
 _HEAD = """# The step language
@@ -54,13 +62,185 @@ workflow's input. These always work:
 | `vars.x` | a variable |
 | `output` | the previous step's output |
 | `steps.<id>.output` | the output of a step |
-| `workflow.id`, `workflow.name`, `workflow.version` | this execution, its workflow and the version |
+| `workflow.id`, `.name`, `.version`, `.run`, `.link` | this execution, its workflow and the version |
+| `workflow.input`, `.output`, `.error`, `.var.x`, `.step.<id>.output` | the same as the roots of those names |
+| `workflow.current_step.name`, `.step_id`, `.step_index`; `workflow.previous_step.…` | a step |
+| `workflow.util.now`, `.now_utc` (ms), `.now_iso`, `.now_instant`, `.random` | the time of this decision; a number |
+| `entity.id`, `entity.name`, `entity.type` | what the workflow runs on |
+| `entity.sensor.x`, `entity.config.x`, `entity.sensor['a.b']`, `entity.sensor[name]` | its sensors and config |
+| `entity.attributeWhenReady.x` | a sensor that `wait` waits for |
+| `error.kind`, `.message`, `.code`, `.step`, `.value`, `.cause` | in `on-error`: the error |
 
 A name that is defined nowhere is an error when the workflow is checked. In a condition and on the left of `??` it is a
 warning and counts as absent; where it may be a key of the previous output it is a warning too.
 
 In the short form of `let`, operators that stand alone between words are evaluated, and everything else is text, typed
 as YAML: `let x = ${x} + 1 ?? 0`. Words in quotes are literal.
+"""
+
+
+_ORDER = """## In what order
+
+| | |
+|---|---|
+| into a step | `condition`; it is a waypoint from here on (`replayable`); `delay`; `assert`; the clock of its `timeout` starts; its work |
+| out of it | `output`; `repeat`; `finally`; `next`, or the following step |
+| into a workflow | `condition`; `lock`; the clock of its `timeout` starts; the first step |
+| out of it | `output`; `finally`; the lock is released, in the same commit |
+
+A step whose condition does not hold is skipped with everything it has. Where to go next is chosen in this order: the
+`next` or `goto` of a handler, what the step itself does (`goto`, `return`, `retry`), its `next`, the following step.
+"""
+
+_ERRORS = """## Errors
+
+An error looks for somebody who handles it: the `on-error` of the step, of the steps around it, of the nested workflow, of
+the step that this one stands in, and so on, at last of the workflow. Around each of these its `finally` runs.
+
+- Steps of a handler run in order. Those with a `condition` are asked first; the condition is about the error, so it needs
+  no `target`. Where none wanted to run, the error goes on outwards.
+- Otherwise it is handled. A step goes on with its `next` or the following step, and the handler's output is its own. A
+  workflow ends well, with the handler's output.
+- `goto`, `next` and `return` in a handler lead out of it; `exit` leaves only that handler; `retry` does again what failed.
+- An error inside of a handler replaces the one at hand, which becomes its `cause`.
+- `continue-on-error: yes` handles what `on-error` did not: the output is then `{success: false, error}`.
+- What has failed stays where it stands until the error is handled, with the locks it holds. So a retry, and
+  `holdfast resume` after an end, go on there.
+
+`error` is a map: `kind`, `message`, `code` (of [Errors](errors.md), where there is one), `type`, `step`, `value`, and
+`cause`, an error of the same form or null.
+"""
+
+_RETRYING = """## Retrying
+
+Three things are called so, and they fit together:
+
+| | Does | Decides about |
+|---|---|---|
+| `retry:` on a step with a block | the same job has another attempt | failures of attempts; only where the block may run twice or did nothing |
+| `retry:` on a step with steps inside | as a handler with the step `retry` | failures of the step as a whole |
+| the step `retry` | goes back | whatever the author says |
+
+Where the step `retry` goes:
+
+| Written | In a handler | Elsewhere |
+|---|---|---|
+| `retry` | enters what failed once more, with the lanes that ended well left alone; if it may not run twice, back to the last waypoint | back to the last waypoint |
+| `retry from X` | goes to X, variables stay as they are | the same |
+| `retry replay` | back to the last waypoint | the same |
+| `retry replay from X` | back to X if it is a waypoint, else to the nearest one before it | the same |
+| `retry` with `replay: force` | as above, whether or not it may run twice | the same |
+
+Back to a waypoint means: variables, previous output and counters as they were on entry. What was changed outside stays,
+sensors too.
+
+`limit` is checked before the pause, and the retry counted before it too, so a restart forgets nothing:
+
+| Limit | Allows |
+|---|---|
+| `5` | five retries; the sixth is an error, `retries-exceeded` |
+| `1h` | retries until an hour after the first one |
+| `5 in 1m` | five in any minute |
+| a list | what all of them allow |
+
+`backoff` is one or several pauses, then in any order `increasing`, `up to` and `jitter`:
+
+| Backoff | Pauses |
+|---|---|
+| `10s` | 10 s each |
+| `1s 1s 10s` | 1, 1, 10, 10, … |
+| `1s increasing 2x up to 1m` | 1, 2, 4, … at most 60 |
+| `1s increasing 50%`, `1s increasing 5s` | by a share; by a duration each time |
+| `10s jitter 10%` | each up to a tenth longer; `jitter -10%` shorter |
+| `{initial, factor, increase, jitter, max}` | the same as a map |
+
+Retries are counted by step, or by `hash` where there is one. The count survives replays and restarts, and success does
+not reset it.
+"""
+
+_REPLAYING = """## Replaying
+
+| Key | On | Says |
+|---|---|---|
+| `replayable: from here` | a step; `workflow replayable from here` | it is a waypoint from its entry on |
+| `replayable: from here only` | a step | it is, and those before are none any more |
+| `replayable: reset` | a step | those before are none any more |
+| `replayable: from start` | a workflow | its beginning is a waypoint |
+| `replayable: automatically` | a workflow | where an outcome cannot be known and nobody handles that, back to the last waypoint |
+| `replayable: automatically from start` | a workflow | both |
+| `replayable: disabled` | a workflow | neither `resume` nor `replay`, unless forced; `retry` inside still works |
+| `replayable: enabled`, `yes` | a workflow | what holds without it |
+| `idempotent: yes`, `no` | a step | whether it may run twice; wins over the block |
+| `idempotent: all` | a workflow | all its steps may, those of nested ones too, except `fail` and what says `no`; not those of step types and invoked workflows |
+
+Case and punctuation do not matter: `from_here` is `from here`. After a crash nobody has to replay anything: executions
+go on by themselves, and only an outcome that cannot be known stops them.
+"""
+
+_SHARING = """## Locks
+
+`lock` on a workflow, or on a nested one, is held from before its first step until its end, handlers and `finally`
+included, and is released in the commit that ends it. It belongs to the entity that the workflow runs on, or to the
+tenant's default entity.
+
+"""
+
+_SHARING_NOTES = """Who comes first is served first. The holder may enter its own lock again, in nested workflows, branches and step types;
+other lanes of the same execution wait like everybody. Waiting costs nothing, and `holdfast why` and `holdfast locks` say
+for whom. After `timeout` it is an error, `lock-timeout`; lanes that wait for each other in a circle are found, and the
+youngest fails with `deadlock`.
+
+## Retention
+
+`retention` of a workflow, and `workflow retention RULE` on the way:
+
+| Rule | Keeps |
+|---|---|
+| `3` | the newest three |
+| `30d` | what ended less than so long ago |
+| `max(30d, 3)`, `any(30d, 3)` | what one of them keeps |
+| `min(30d, 3)` | what all of them keep |
+| `forever`, `all`, `unlimited` | everything |
+| `0` | nothing |
+| `disabled` | nothing; durable all the same as long as it runs; not together with a `lock` |
+| `context`, `parent`, `system` | what applied before; to the parent; by the setting |
+| `… hash NAME`, `hash NAME …` | counted with those of the same hash instead of the same workflow; may hold `${…}` |
+
+More in [Retention and archive](../how-to/retention-and-archive.md).
+
+## Targets and concurrency
+
+| `target` | Runs for |
+|---|---|
+| a list, `[a, b]`, `${hosts}` | each item |
+| `1..10` | each number, both ends included |
+
+| `concurrency` | At the same time |
+|---|---|
+| `5` | five |
+| `all`, `unlimited` | all of them |
+| `50%` | half of them, rounded down |
+| `-2` | all but two |
+| `min(50%, 10)`, `max(1, 25%)` | the smaller, the larger |
+| `50% + 1`, `all - 1` | sums |
+
+It counts what is left of the targets after the `condition`, may hold `${…}`, and is an error where it is less than 1.
+With `reducing` there is only one at a time.
+
+## Waiting
+
+Nothing that waits takes a thread, or more than about a kilobyte of memory.
+
+| What | Waits for | Ends otherwise by |
+|---|---|---|
+| `sleep`, `delay`, the pauses of `retry` and `repeat` | a moment, kept through restarts | `timeout` of the step or around it |
+| `wait` | sensors | `timeout` |
+| `wait-signal`, `approve` | a signal; one that came before counts | `timeout`; `rejected` |
+| `lock` | whoever holds it | its own `timeout`; `deadlock` |
+| a block | a worker, its answer | `timeout` of the attempt |
+| `parallel`, `graph`, `foreach`, `workflow` | all of their lanes | the first error, after all that run have ended |
+
+A `timeout` or `cancel` stops what is in flight and waits for its answer, because only that says what was done.
 """
 
 
@@ -77,54 +257,141 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def _first(text: str) -> str:
+    """The first sentence."""
+    head, dot, _ = text.partition(". ")
+    return f"{head}." if dot else head
+
+
+def _short(kind: StepType) -> str:
+    if kind.shorthand is None:
+        return "–"
+    return f"`{_cell(f'{kind.name} {kind.shorthand}'.strip())}`"
+
+
+def _overview() -> list[str]:
+    out = ["## All steps", "", "| Step | Short form | Does | Output | May run twice |", "|---|---|---|---|---|"]
+    for kind in STEP_TYPES.values():
+        out.append(
+            f"| [`{kind.name}`](#{kind.name}) | {_short(kind)} | {_cell(_first(kind.text))} | {_cell(kind.output)} | "
+            f"{MANUAL[kind.name].repeats} |"
+        )
+    for name, (template, keys) in BLOCK_FORMS.items():
+        listed = ", ".join(f"`{key}`" for key in keys)
+        out.append(
+            f"| [`{name}`](#{name}) | `{_cell(f'{name} {template}')}` | The block [`{name}`](blocks.md#{name}). | "
+            f"{listed} | {MANUAL[name].repeats} |"
+        )
+    out += [
+        "",
+        "`[ ]` may be left out, `${x}` is one word or a text in quotes, `${x...}` several words, and what stands in "
+        "quotes is written as it is. Every other word that is no step type is the name of a "
+        "[step type of your own](../how-to/step-types.md) or of a block: `net.backup host=${input.host} level=3`. "
+        "*May run twice* says what happens when it failed or was cut off; a block that may not, and may have begun, "
+        "is never begun again by itself.",
+        "",
+    ]
+    return out
+
+
+def _common() -> list[str]:
+    out = [
+        "## Keys of every step", "",
+        "A step is a text (its short form), a map, or a list of steps. The map says what it does with `step: TEXT`, with "
+        "`type: NAME`, or with the name as key: `log: hello`. Ids are unique in a workflow and none of "
+        f"{', '.join(f'`{word}`' for word in sorted(RESERVED_IDS))}.", "",
+        "| Key | Takes | Meaning | On |", "|---|---|---|---|",
+    ]  # fmt: skip
+    for key in COMMON_KEYS:
+        also = "".join(f", `{word}`" for word in key.aliases)
+        out.append(f"| `{key.name}`{also} | {_cell(key.takes)} | {_cell(key.text)} | {WHERE[key.name]} |")
+    out += ["", "Keys of certain steps:", "", "| Key | Steps |", "|---|---|"]
+    own: dict[str, list[str]] = {}
+    for kind in STEP_TYPES.values():
+        for key in kind.keys:
+            own.setdefault(key.name, []).append(kind.name)
+    for name in sorted(own):
+        out.append(f"| `{name}` | {', '.join(f'[`{step}`](#{step})' for step in own[name])} |")
+    return [*out, ""]
+
+
+def _fenced(example: str) -> list[str]:
+    return ["```yaml workflow", *example.rstrip("\n").split("\n"), "```", ""]
+
+
 def _step(kind: StepType) -> list[str]:
+    entry = MANUAL[kind.name]
     out = [f"### `{kind.name}`", "", kind.text, ""]
     if kind.aliases:
         out += [f"Also written {', '.join(f'`{word}`' for word in kind.aliases)}.", ""]
-    if kind.shorthand:
-        out += [f"Short form: `{kind.name} {_cell(kind.shorthand)}`", ""]
-    elif kind.shorthand == "":
-        out += [f"Short form: `{kind.name}`", ""]
-    out += [f"Example: `{kind.example}`", "", f"Output: {kind.output}.", ""]
+    if kind.shorthand is not None:
+        out += ["```text", f"{kind.name} {kind.shorthand}".strip(), "```", ""]
+    out += [f"For instance `{kind.example}`. Output: {kind.output}. May run twice: {entry.repeats}.", ""]
     if kind.keys:
         out += [*_keys(kind.keys), ""]
+    for note in entry.notes:
+        out += [note, ""]
+    return out + _fenced(entry.example)
+
+
+def _block(name: str, template: str, keys: tuple[str, ...]) -> list[str]:
+    entry = MANUAL[name]
+    out = [f"### `{name}`", "", f"Runs the block [`{name}`](blocks.md#{name}); its parameters go under `input`.", ""]
+    out += ["```text", f"{name} {template}", "```", ""]
+    out += [f"Output: a map of {', '.join(f'`{key}`' for key in keys)}. May run twice: {entry.repeats}.", ""]
+    for note in entry.notes:
+        out += [note, ""]
+    return out + _fenced(entry.example)
+
+
+def _kinds() -> list[str]:
+    out = ["### Kinds of errors", ""]
+    for title, table in (
+        ("Of steps", OF_STEPS),
+        ("Of blocks and their workers", OF_BLOCKS),
+        ("Of being stopped; nobody handles them, only `finally` runs", OF_STOPPING),
+        ("Of bugs; no step sees them", OF_THE_ENGINE),
+    ):
+        out += [f"{title}:", "", "| `error.kind` | Means |", "|---|---|"]
+        out += [f"| `{kind}` | {text} |" for kind, text in table.items()]
+        out += [""]
     return out
 
 
 def reference() -> str:
-    out = [_HEAD, "## Workflow keys", "", *_keys(WORKFLOW_KEYS), ""]
+    out = [_HEAD, *_overview(), *_common()]
+    out += ["### `retry` of a step", "", *_keys(RETRY_KEYS), ""]
+    out += ["A block that is neither pure nor idempotent is never tried again by itself, whatever `retry` says.", ""]
+    out += ["### `repeat` of a step", "", *_keys(REPEAT_KEYS), ""]
+    out += ["## Workflow keys", "", *_keys(WORKFLOW_KEYS), ""]
     out += [
         "### Inputs", "",
         "`inputs` maps names to types: `host: string`, `count: integer?` (may be left out), `count: integer = 3`, or a "
         f"map. Types are {', '.join(f'`{name}`' for name in TYPES)}. Values are read the way the command line "
         "writes them, so `\"3\"` is an integer where one is wanted.", "",
         *_keys(PARAMETER_KEYS), "",
+        _ORDER, "## Steps", "",
     ]  # fmt: skip
-    out += [
-        "## Keys of every step", "",
-        "A step is a text (its short form) or a map. Ids are unique and none of "
-        f"{', '.join(f'`{word}`' for word in sorted(RESERVED_IDS))}. "
-        f"{', '.join(f'`{word}`' for word in sorted(EXTERNAL_KEYS))} only mean something where a block runs.", "",
-        *_keys(COMMON_KEYS), "",
-        "### `retry`", "", *_keys(RETRY_KEYS), "",
-        "A block that is neither pure nor idempotent is never tried again by itself, whatever `retry` says.", "",
-    ]  # fmt: skip
-    out += ["## Steps", ""]
     for kind in STEP_TYPES.values():
         out += _step(kind)
-    out += ["#### Branches of `parallel`", "", *_keys(BRANCH_KEYS), ""]
-    out += [
-        "### Blocks with a short form of their own", "",
-        "| Step | Parameters |", "|---|---|",
-        *(f"| `{name}` | `{_cell(template)}` |" for name, (template, _) in BLOCK_FORMS.items()), "",
-        "Every other word that is no step type is the name of a block: `net.backup host=${input.host} level=3`.", "",
-    ]  # fmt: skip
+    for name, (template, keys) in BLOCK_FORMS.items():
+        out += _block(name, template, keys)
+    out += ["### Branches of `parallel`, nodes of `graph`", "", *_keys(BRANCH_KEYS), ""]
+    out += ["### Variables and sensors as maps", "", "`variable: {…}`:", "", *_keys(VARIABLE_KEYS), ""]
+    out += ["`sensor: {…}` and `config: {…}`:", "", *_keys(SENSOR_KEYS), ""]
+    out += [_ERRORS, *_kinds(), _RETRYING, _REPLAYING, _SHARING.rstrip("\n"), "", *_keys(LOCK_KEYS), "", _SHARING_NOTES]
     out += [
         "## Conditions", "",
         "An expression (`${x} > 3`), a boolean, or a map with a `target` and tests that must all hold. What is absent "
-        "counts as null. Without a test, the target must be there.", "",
+        "counts as null. Without a test, the target must be there. In a handler a condition is about the error, in a "
+        "case about the value of the `switch`, in `foreach` about the target, in `require` about the old value: there "
+        "no `target` is needed, and a plain value is one to be equal to.", "",
         "| Test | Meaning |", "|---|---|",
         *(f"| `{name}` | {_cell(text)} |" for name, text in TESTS.items()), "",
+        "These say what is tested, beside `target` or instead of it; other tests in the map are then about that. Each "
+        "may also hold its tests itself: `key: {name: a, equals: 1}`.", "",
+        "| Key | Meaning |", "|---|---|",
+        *(f"| `{name}` | {_cell(text)} |" for name, text in TURNS.items()), "",
     ]  # fmt: skip
     out += [
         "## Durations", "",
@@ -132,6 +399,12 @@ def reference() -> str:
         _EXPRESSIONS, "### Functions", "",
         "| Function | Gives |", "|---|---|",
         *(f"| `{_cell(item.signature)}` | {_cell(item.text)} |" for item in FUNCTIONS.values()), "",
+        "## Filters of `transform`", "",
+        "Filters are joined by `|`, or given as a list. An argument that holds spaces or a `|` is put in quotes, and "
+        "may hold `${…}`.", "",
+        "| Filter | Gives |", "|---|---|",
+        *(f"| `{_cell(f'{name} {kind.arguments}'.strip())}` | {_cell(kind.text)} |" for name, kind in FILTERS.items()),
+        "",
         "## Problems", "",
         "| Code | Title |", "|---|---|",
         *(f"| {code} | {item.title} |" for code, item in PROBLEMS.items()), "",

@@ -1,13 +1,19 @@
-"""JSON Schema (draft 7) of definitions, generated from the step table, so that editors complete and check.
+"""JSON Schema (draft 2020-12) of definitions, generated from the step tables, so that editors complete and check.
 
-It is looser than the compiler: it knows keys and shapes, not names and expressions.
+What a key takes is read from the words of the tables; a phrase that is not known here allows anything, so that a new
+key or step type appears by itself and nothing that compiles is marked. The schema is looser than the compiler: it
+knows keys and shapes, not names and expressions.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
-from .conditions import TESTS, WHEN
+from .conditions import TESTS, TURNS
+from .documents import EFFECTOR, INITIALIZERS
+from .predicates import WHEN
 from .steps import (
     BLOCK_FORMS,
     BRANCH_KEYS,
@@ -19,46 +25,91 @@ from .steps import (
     STEP_TYPES,
     WORKFLOW_KEYS,
     Key,
+    StepType,
 )
 from .values import TYPE_ALIASES, TYPES
 
 DURATION = r"^\s*(\d+(\.\d+)?\s*(ms|us|µs|d|h|m|s)\s*)+$"
 _EXPRESSION = r"\$\{"
 _NAME = r"^[^\W\d][\w-]*$"
-_YES_OR_NO = {"enum": [True, False, "yes", "no", "true", "false", "on", "off"]}
+_YES_OR_NO = ["yes", "no", "true", "false", "on", "off"]
+
+_ANY: dict[str, Any] = {}
+_TEXT = {"type": "string"}
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+#: what a key takes, in the words of the tables → schema; the first phrase that fits counts
+_PHRASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    (r"texts?$|names?$|queue$", _TEXT),
+    (r"duration$", _ref("duration")),
+    (r"condition$", _ref("condition")),
+    (r"yes/no$", {"enum": [True, False, *_YES_OR_NO]}),
+    (r"number from 0 to 1$", {"type": "number", "minimum": 0, "maximum": 1}),
+    (r"(whole )?number( of attempts)?$", {"type": "number", "minimum": 0}),
+    (r"map of name → type$", {"type": "object", "additionalProperties": _ref("parameter")}),
+    (r"map of texts$", {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}),
+    (r"map\b", {"type": "object"}),
+    (r"step$", _ref("step")),
+    (r"steps$|list of steps$", _ref("steps")),
+    (r"list of branches$", {"type": "array", "items": _ref("branch"), "minItems": 1}),
+    (r"list\b", {"type": "array", "minItems": 1}),
+)
+#: keys of which more is known than their phrase says
+_KNOWN: dict[str, dict[str, Any]] = {
+    "id": {"type": "string", "pattern": _NAME, "not": {"enum": sorted(RESERVED_IDS)}},
+    "level": {"enum": list(LEVELS)},
+    "retry": _ref("retry"),
+}
+_KNOWN_OF_PARAMETERS: dict[str, dict[str, Any]] = {"type": {"enum": [*TYPES, *TYPE_ALIASES]}}
 
 
 def json_schema() -> dict[str, Any]:
+    steps = {"type": "array", "items": _ref("step"), "minItems": 1}
+    has_body = {"anyOf": [{"required": ["steps"]}, {"required": ["output"]}]}
     return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:holdfast:workflow",
         "title": "Holdfast workflow",
-        "anyOf": [{"$ref": "#/definitions/workflow"}, {"$ref": "#/definitions/steps"}],
-        "definitions": {
-            "workflow": _object(WORKFLOW_KEYS, _WORKFLOW, "A workflow")
-            | {"anyOf": [{"required": ["steps"]}, {"required": ["output"]}]},
-            "steps": {"type": "array", "items": {"$ref": "#/definitions/step"}, "minItems": 1},
+        "anyOf": [_ref("workflow"), _ref("steps"), _ref("initializers")],
+        "$defs": {
+            "workflow": _workflow("workflow", "A workflow") | has_body,
+            "effector": _workflow(EFFECTOR, "A workflow in a list") | has_body | {"required": ["type"]},
+            "initializers": {
+                "type": "object",
+                "title": "A list of named workflows",
+                "properties": {INITIALIZERS: {"type": "array", "items": _ref("effector"), "minItems": 1}},
+                "required": [INITIALIZERS],
+                "additionalProperties": False,
+            },
+            "steps": steps,
             "step": {
-                "anyOf": [
-                    {"type": "string", "description": "The short form, e.g. `log hello`"},
-                    {"$ref": "#/definitions/step-map"},
-                ]
+                "anyOf": [{"type": "string", "description": "The short form, e.g. `log hello`"}, _ref("step-map")]
             },
             "step-map": _step(),
             "branch": {
                 "anyOf": [
-                    {"$ref": "#/definitions/step"},
-                    {"$ref": "#/definitions/steps"},
-                    _object(BRANCH_KEYS, _BRANCH, "A named branch") | {"required": ["steps"]},
+                    _ref("step"),
+                    _ref("steps"),
+                    _object(BRANCH_KEYS, "A named branch") | {"required": ["steps"]},
                 ]
             },
-            "condition": _condition(),
-            "test": {"anyOf": [{"$ref": "#/definitions/test-map"}, {"not": {"type": "object"}}]},
+            "condition": {
+                "anyOf": [
+                    {"type": "string", "description": "An expression, e.g. `${x} > 3`"},
+                    {"type": "boolean"},
+                    _ref("test-map"),
+                ]
+            },
+            "test": {"anyOf": [_ref("test-map"), {"not": {"type": "object"}}]},
             "test-map": _tests(),
             "retry": {
                 "anyOf": [
                     {"type": "integer", "minimum": 1},
-                    _object(RETRY_KEYS, _RETRY, "How failed attempts follow each other"),
+                    _object(RETRY_KEYS, "How failed attempts follow each other"),
                 ]
             },
             "parameter": {
@@ -69,91 +120,82 @@ def json_schema() -> dict[str, Any]:
                         "description": "`TYPE`, `TYPE?` where it may be left out, or `TYPE = default`",
                         "pattern": rf"^\s*({'|'.join((*TYPES, *TYPE_ALIASES))})\s*\??\s*(=.*)?$",
                     },
-                    _object(PARAMETER_KEYS, _PARAMETER, "An input"),
+                    _object(PARAMETER_KEYS, "An input", _KNOWN_OF_PARAMETERS),
                 ]
             },
-            "duration": {"type": "string", "pattern": DURATION, "examples": ["10ms", "5s", "1h30m"]},
-            "duration-or-expression": {"type": "string", "anyOf": [{"pattern": DURATION}, {"pattern": _EXPRESSION}]},
+            "duration": {
+                "type": "string",
+                "anyOf": [{"pattern": DURATION}, {"pattern": _EXPRESSION}],
+                "examples": ["10ms", "5s", "1h30m"],
+            },
         },
-    }  # fmt: skip
+    }
 
 
-_ANY: dict[str, Any] = {}
-_TEXT = {"type": "string"}
-_WORKFLOW: dict[str, Any] = {
-    "inputs": {"type": "object", "additionalProperties": {"$ref": "#/definitions/parameter"}},
-    "steps": {"$ref": "#/definitions/steps"},
-    "output": _ANY,
-    "labels": {"type": "object", "additionalProperties": {"type": ["string", "integer"]}},
-}
-_BRANCH: dict[str, Any] = {"steps": {"$ref": "#/definitions/steps"}}
-_RETRY: dict[str, Any] = {
-    "attempts": {"type": "integer", "minimum": 1},
-    "delay": {"$ref": "#/definitions/duration"},
-    "factor": {"type": "number", "minimum": 1, "maximum": 100},
-    "max-delay": {"$ref": "#/definitions/duration"},
-    "jitter": {"type": "number", "minimum": 0, "maximum": 1},
-}
-_PARAMETER: dict[str, Any] = {
-    "type": {"enum": [*TYPES, *TYPE_ALIASES]},
-    "default": _ANY,
-    "required": _YES_OR_NO,
-    "enum": {"type": "array", "minItems": 1},
-}
-_STEP: dict[str, Any] = {
-    "id": {"type": "string", "pattern": _NAME, "not": {"enum": sorted(RESERVED_IDS)}},
-    "condition": {"$ref": "#/definitions/condition"},
-    "output": _ANY,
-    "timeout": {"$ref": "#/definitions/duration"},
-    "retry": {"$ref": "#/definitions/retry"},
-    "idempotent": {"enum": [*_YES_OR_NO["enum"], "default"]},
-    "type": {"enum": [*STEP_TYPES, *BLOCK_FORMS]},
-    "value": _ANY,
-    "variable": {"type": ["string", "object"]},
-    "level": {"enum": list(LEVELS)},
-    "duration": {"$ref": "#/definitions/duration-or-expression"},
-    "message": _ANY,
-    "parallel": {"type": "array", "items": {"$ref": "#/definitions/branch"}, "minItems": 1},
-    "sleep": {"$ref": "#/definitions/duration-or-expression"},
-    "log": _ANY,
-    "fail": _ANY,
-    "return": _ANY,
-    "no-op": {"type": ["null", "object", "string"]},
-}
+def schema_of(takes: str) -> dict[str, Any]:
+    """What the words of a table allow: `name, or map with …` is a text or a map."""
+    schemas: list[dict[str, Any]] = []
+    for part in re.split(r",? or ", takes.strip().replace("yes or no", "yes/no")):
+        schema = next((schema for pattern, schema in _PHRASES if re.match(pattern, part.strip())), _ANY)
+        if not schema:
+            return {}
+        if schema not in schemas:
+            schemas.append(schema)
+    return dict(schemas[0]) if len(schemas) == 1 else {"anyOf": schemas}
 
 
-def _spellings(key: Key) -> list[str]:
+def _spellings(name: str, aliases: Iterable[str] = ()) -> list[str]:
     """`max-delay`, `maxDelay`, `max_delay` and aliases: editors know no style-insensitive keys."""
     out: list[str] = []
-    for word in (key.name, *key.aliases):
+    for word in (name, *aliases):
         first, *rest = word.split("-")
         out += [word, first + "".join(part.capitalize() for part in rest), word.replace("-", "_")]
     return list(dict.fromkeys(out))
 
 
-def _object(keys: tuple[Key, ...], schemas: dict[str, Any], title: str) -> dict[str, Any]:
+def _object(keys: Iterable[Key], title: str, known: dict[str, dict[str, Any]] | None = None) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     for key in keys:
-        schema = schemas.get(key.name)
-        if schema is None:
-            schema = {"type": "object"} if key.takes.startswith("map") else _TEXT
-        described = {"description": f"{key.text} ({key.takes})"}
-        for word in _spellings(key):
-            # A sibling of $ref is ignored in draft 7, so the description goes around it.
-            properties[word] = {"allOf": [schema], **described} if "$ref" in schema else {**schema, **described}
+        schema = (known or {}).get(key.name)
+        schema = schema_of(key.takes) if schema is None else schema
+        for word in _spellings(key.name, key.aliases):
+            _allow(properties, word, schema, f"{key.text} ({key.takes})")
     return {"type": "object", "title": title, "properties": properties, "additionalProperties": False}
 
 
+def _allow(properties: dict[str, Any], word: str, schema: dict[str, Any], text: str) -> None:
+    """One more meaning of a key; step types may use one word for different things."""
+    before = properties.get(word)
+    if before is None:
+        # Around a $ref, because not every editor reads what stands beside one.
+        properties[word] = {"allOf": [schema], "description": text} if "$ref" in schema else {
+            **schema, "description": text}  # fmt: skip
+        return
+    plain = {name: value for name, value in before.items() if name != "description"}
+    if plain and plain != schema and plain != {"allOf": [schema]}:
+        both = {} if not schema else {"anyOf": [plain, schema]}
+        properties[word] = {**both, "description": before["description"]}
+
+
+def _workflow(type: str, title: str) -> dict[str, Any]:
+    schema = _object(WORKFLOW_KEYS, title)
+    schema["properties"].setdefault("id", {**_TEXT, "description": "the name it is published under"})
+    schema["properties"]["type"] = {"const": type, "description": schema["properties"]["type"]["description"]}
+    return schema
+
+
 def _step() -> dict[str, Any]:
-    schema = _object((*COMMON_KEYS, *(key for kind in STEP_TYPES.values() for key in kind.keys)), _STEP, "A step")
+    schema = _object(
+        (*COMMON_KEYS, *(key for kind in STEP_TYPES.values() for key in kind.keys)), "A step", _known_of_steps()
+    )
+    properties = schema["properties"]
     ways: list[dict[str, Any]] = [{"required": [word]} for word in ("step", "s", "shorthand", "type")]
     for kind in STEP_TYPES.values():
-        for word in _spellings(Key(kind.name, "", "", kind.aliases)):
-            schema["properties"].setdefault(word, dict(_STEP.get(kind.name, _TEXT)))
-            schema["properties"][word]["description"] = kind.text
+        for word in _spellings(kind.name, kind.aliases):
+            _allow(properties, word, _value_of(kind), kind.text)
             ways.append({"required": [word]})
     for name, (template, _) in BLOCK_FORMS.items():
-        schema["properties"][name] = {"type": "string", "description": f"block `{name}`: {template}"}
+        _allow(properties, name, _TEXT, f"block `{name}`: {template}")
         ways.append({"required": [name]})
     # One key with a space in it is a short form that a colon made into a map.
     schema["patternProperties"] = {r"^[A-Za-z_][\w.-]*\s": {"type": ["string", "number", "boolean", "null"]}}
@@ -161,27 +203,38 @@ def _step() -> dict[str, Any]:
     return schema
 
 
-def _condition() -> dict[str, Any]:
-    return {
-        "anyOf": [
-            {"type": "string", "description": "An expression, e.g. `${x} > 3`"},
-            {"type": "boolean"},
-            {"$ref": "#/definitions/test-map"},
-        ]
-    }
+def _known_of_steps() -> dict[str, dict[str, Any]]:
+    #: listed for completion; a workflow that was published is a type of step too
+    types = {"anyOf": [{"enum": [*STEP_TYPES, *BLOCK_FORMS]}, {"type": "string", "pattern": r"^[\w.:-]+$"}]}
+    return {**_KNOWN, "type": types}
+
+
+def _value_of(kind: StepType) -> dict[str, Any]:
+    """What `NAME: …` takes: the main key's value, or the words of the short form."""
+    main = next((key for key in kind.keys if key.name == kind.main), None)
+    if main is not None:
+        schema = schema_of(main.takes)
+        takes_words = kind.shorthand and schema and schema not in (_TEXT, _ref("duration"))
+        return {"anyOf": [schema, _TEXT]} if takes_words else schema
+    return _TEXT if kind.keys and kind.shorthand else {"type": ["string", "null", "object"]}
 
 
 def _tests() -> dict[str, Any]:
-    test = {"$ref": "#/definitions/test"}
+    test = _ref("test")
+    many = {"type": "array", "items": test, "minItems": 1}
     shapes: dict[str, Any] = {
+        "target": _ANY,
+        **dict.fromkeys(TESTS, _ANY),
         "when": {"enum": sorted({*WHEN, *(word.replace("-", "_") for word in WHEN)})},
         "not": test,
         "size": test,
         "has-element": test,
-        "any": {"type": "array", "items": test, "minItems": 1},
-        "all": {"type": "array", "items": test, "minItems": 1},
+        "any": many,
+        "all": many,
         "in-range": {"type": "array", "minItems": 2, "maxItems": 2},
+        **dict.fromkeys(("check", "assert", "filter", "error-cause"), test),
     }
-    shapes = dict.fromkeys(TESTS, _ANY) | shapes
-    keys = tuple(Key(name, "test", text) for name, text in TESTS.items())
-    return _object((Key("target", "expression", "what is tested"), *keys), {"target": _ANY, **shapes}, "Tests")
+    shapes = dict.fromkeys((*TURNS, *TESTS), _ANY) | shapes
+    turns = tuple(Key(name, "what is tested", text) for name, text in TURNS.items())
+    keys = (*turns, *(Key(name, "test", text) for name, text in TESTS.items()))
+    return _object(keys, "Tests", shapes)

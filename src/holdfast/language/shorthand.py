@@ -131,7 +131,7 @@ class _Matcher:
 
     def _match(self, state: _State, at: int) -> dict[str, Capture | bool] | None:
         text = self.text
-        start = _skip(text, at)
+        start = skip(text, at)
         if state.kind == "end":
             return {} if start == len(text) else None
         assert state.then is not None
@@ -156,7 +156,7 @@ class _Matcher:
     def _literal(self, literal: str, at: int) -> int | None:
         """Spaces in a literal are required, others are free."""
         body = literal.strip()
-        start = _skip(self.text, at)
+        start = skip(self.text, at)
         if not self.text.startswith(body, start):
             return None
         end = start + len(body)
@@ -178,13 +178,13 @@ class _Matcher:
         while at < len(text):
             end = word_end(text, at)
             for literal in glued:
-                inner = text.find(literal, at, end)
+                inner = _find_outside(text, literal, at, end)
                 if inner > at:
                     ends.append(inner)
             ends.append(end)
             if state.kind == "word":
                 break
-            at = _skip(text, end)
+            at = skip(text, end)
         return ends
 
 
@@ -205,10 +205,28 @@ def _glued(state: _State | None) -> list[str]:
     return out
 
 
-def _skip(text: str, at: int) -> int:
+def skip(text: str, at: int) -> int:
     while at < len(text) and text[at].isspace():
         at += 1
     return at
+
+
+def _find_outside(text: str, literal: str, at: int, end: int) -> int:
+    """Where the literal stands, but not inside of `${…}`: `${a == b}` is one thing."""
+    while at < end:
+        if text.startswith("${", at):
+            at = _expression_end(text, at + 2)
+        elif text.startswith(literal, at):
+            return at if at + len(literal) <= end else -1
+        else:
+            at += 1
+    return -1
+
+
+def quoted_end(text: str, at: int) -> int:
+    """Behind the quoted phrase that begins here; 0 if there is none."""
+    quoted = _QUOTED.match(text, at)
+    return quoted.end() if quoted else 0
 
 
 def word_end(text: str, at: int) -> int:
@@ -216,9 +234,15 @@ def word_end(text: str, at: int) -> int:
     quoted = _QUOTED.match(text, at)
     if quoted and (quoted.end() == len(text) or text[quoted.end()].isspace()):
         return quoted.end()
+    if text.startswith("{", at):
+        end = _expression_end(text, at + 1)
+        if text[end - 1 : end] == "}" and (end == len(text) or text[end].isspace()):
+            return end  # {a, b}
     while at < len(text) and not text[at].isspace():
         if text.startswith("${", at):
             at = _expression_end(text, at + 2)
+        elif text[at] == "[" and (quoted := _QUOTED.match(text, at + 1)):
+            at = quoted.end()  # a['b c']
         elif text[at] == "=" and (quoted := _QUOTED.match(text, at + 1)):
             at = quoted.end()  # key="two words"
         else:

@@ -56,6 +56,20 @@ class StepType:
 
 
 LET = '[${variable.type}] ${variable.name} ["=" ${value...}]'
+_PLACE = "name, or map with `name` and `type`"
+_NESTED = (
+    Key("steps", "list of steps", "what it does"),
+    Key("lock", "name, or map with `name`, `entity`, `timeout`", "held from entry to the end, handlers included"),
+    Key("replayable", "words", "`from start`, `automatically`, `disabled`: of the nested workflow"),
+    Key("retention", "retention", "has no effect on a nested workflow: it is kept with its execution"),
+)
+_TARGETS = (
+    Key("target", "list, `1..10`, or expression", "it runs once for each"),
+    Key("target-var-name", "name", "the loop variable; `target`"),
+    Key("target-index-var-name", "name", "the number of the target, from 0; `target_index`"),
+    Key("concurrency", "number, `all`, `50%`, `-2`, `min(…)`, `max(…)`", "how many at the same time; 1"),
+    Key("reducing", "map", "variables passed from run to run, with their first values"),
+)
 
 STEP_TYPES: dict[str, StepType] = {
     kind.name: kind
@@ -63,14 +77,66 @@ STEP_TYPES: dict[str, StepType] = {
         StepType(
             "let",
             "Sets a variable. In the short form, operators that stand alone between words are evaluated. "
+            "The variable may be a place inside of one: `a.b`, `a['b']`, `a[0]`, `a[]` (append). "
             "The variable `output` sets the step's output.",
             LET,
             (
-                Key("variable", "name, or map with `name` and `type`", "the variable", required=True),
+                Key("variable", _PLACE, "the variable", required=True),
                 Key("value", "expression", "its value", required=True),
+                Key(
+                    "interpolation-errors",
+                    "one of fail, ignore, blank",
+                    "what an absent value is: an error, `${…}` as it is written, or nothing; `fail`",
+                ),
             ),
-            aliases=("set-workflow-variable",),
+            aliases=("set-workflow-variable", "set-variable"),
             example="let integer retries = ${retries} + 1 ?? 0",
+        ),
+        StepType(
+            "clear-variable",
+            "Removes a variable, or a place inside of one.",
+            "${variable.name}",
+            (Key("variable", _PLACE, "the variable", required=True),),
+            main="variable",
+            aliases=("clear-workflow-variable",),
+            example="clear-variable x",
+        ),
+        StepType(
+            "transform",
+            "Passes a value through filters. `transform variable x | trim` changes a variable, "
+            "`transform y = ${x} | trim` sets one, `transform value ${x} | trim` makes it the output.",
+            '[${variable.type}] ["variable " ${variable.name}] ["value " ${value...}] [${place} "=" ${source...}] '
+            '["|" ${transform...}]',
+            (
+                Key("variable", _PLACE, "what is set"),
+                Key("value", "expression", "what the filters begin with; the variable if there is none"),
+                Key("transform", "filters, as text with `|` or as a list", "what is done to it"),
+            ),
+            output="the result, unless a variable is set",
+            example="transform value ${names} | join ', ' | to_upper_case",
+        ),
+        StepType(
+            "load",
+            "Reads the text of a file or URL into a variable. A worker reads it, so the file is one of the worker's.",
+            '[${variable.type}] ${variable.name} "=" ${url...}',
+            (
+                Key("variable", _PLACE, "the variable", required=True),
+                Key("url", "text", "file or URL", required=True),
+                Key("charset", "text", "`utf-8`"),
+            ),
+            example="load motd = /etc/motd",
+        ),
+        StepType(
+            "wait",
+            "Waits until a value is there: a sensor that is set (`${entity.sensor.x}`), or set and true "
+            "(`${entity.attributeWhenReady.x}`). Waiting costs nothing; `timeout` limits it.",
+            '[${variable.name} "="] ${value...}',
+            (
+                Key("value", "expression", "what must be there", required=True),
+                Key("variable", _PLACE, "where the value goes; otherwise it is the output"),
+            ),
+            output="the value, unless a variable is set",
+            example="wait ip = ${entity.sensor.ip_address}",
         ),
         StepType(
             "log",
@@ -79,6 +145,7 @@ STEP_TYPES: dict[str, StepType] = {
             (
                 Key("message", "text", "what to say; a map or list alone is written as JSON", required=True),
                 Key("level", "one of trace, debug, info, warning, error", "how important it is; `info`"),
+                Key("category", "text", "for tools"),
             ),
             main="message",
             example="log upgrading ${input.host}",
@@ -93,23 +160,161 @@ STEP_TYPES: dict[str, StepType] = {
         ),
         StepType(
             "fail",
-            "Fails the workflow.",
-            '[ ["message"] ${message...} ]',
-            (Key("message", "text", "why"), Key("value", "expression", "data that goes with the error")),
+            "Fails. In a handler the error at hand becomes the cause; without a message it is thrown again as it is.",
+            '[?${rethrow} "rethrow"] [ ["message"] ${message...} ]',
+            (
+                Key("message", "text", "why"),
+                Key("value", "expression", "data that goes with the error"),
+                Key("rethrow", "yes or no", "`no`: the error at hand is not the cause"),
+            ),
             main="message",
             output="none",
             example="fail message no backup of ${input.host}",
         ),
         StepType(
             "return",
-            "Ends the workflow, or the branch of `parallel` it stands in, with a value.",
+            "Ends the workflow, nested workflow or branch it stands in, with a value.",
             "${value...}",
             (Key("value", "expression", "the value", required=True),),
             main="value",
             output="the value",
             example="return ${steps.check.output.version}",
         ),
-        StepType("no-op", "Does nothing; useful with `output`.", "", example="no-op"),
+        StepType("no-op", "Does nothing; useful with `output`, `condition` and `next`.", "", example="no-op"),
+        StepType(
+            "goto",
+            "Goes to a step of this body or of one around it, or to `start`, `end`, `exit` (out of a handler). "
+            "Variables stay as they are.",
+            "${next}",
+            (Key("next", "step id or place", "where to", required=True),),
+            main="next",
+            example="goto check",
+        ),
+        StepType(
+            "label",
+            "A place to go to.",
+            "${label}",
+            (Key("label", "name", "its id", required=True),),
+            main="label",
+            example="label again",
+        ),
+        StepType(
+            "if",
+            "Runs steps where a condition holds. `then STEP` in one line; `goto end` there ends the workflow, in "
+            "`steps` only the block. Variables are shared.",
+            '${target...} ["==" ${equals}] [" then " ${then...}]',
+            (
+                Key(
+                    "target",
+                    "expression",
+                    "what is tested; true or false, or a map of tests. Without it, `condition` is",
+                ),
+                Key("equals", "expression", "what it must be equal to"),
+                Key("steps", "list of steps", "where it holds", aliases=("then",)),
+                Key("else", "list of steps", "where it does not"),
+            ),
+            main="target",
+            output="the last step's output",
+            example="if ${input.host} == localhost then return nothing to do",
+        ),
+        StepType(
+            "switch",
+            "Runs the first case whose condition holds for the value. Without one it is an error.",
+            "[ ${value} ]",
+            (
+                Key("value", "expression", "what the conditions are about"),
+                Key("cases", "list of steps", "all but the last need a condition", required=True),
+            ),
+            main="value",
+            output="the case's output",
+            example="switch ${input.os}",
+        ),
+        StepType(
+            "subworkflow",
+            "Steps in a block of their own, with the variables around it; a list of steps is one too. For a handler, "
+            "a `finally` or a condition over several steps.",
+            None,
+            (Key("steps", "list of steps", "what it does", required=True),),
+            main="steps",
+            output="the last step's output",
+            example="steps: [log one, log two]",
+        ),
+        StepType(
+            "workflow",
+            "A nested workflow: it reads the variables around it, what it sets stays inside. With `target` it runs "
+            "once for each. Without steps it is a setting: `workflow replayable from here`, `workflow retention 7d`.",
+            '["replayable " ${replayable...}] ["retention " ${retention...}]',
+            (*_NESTED, *_TARGETS),
+            output="its last step's output; a list of them with a list of targets; with `reducing` the map",
+            example="workflow replayable from here",
+        ),
+        StepType(
+            "foreach",
+            "A nested workflow for each target, with a loop variable. `{a, b}` spreads maps over several.",
+            '${loop} [" in " ${target...} [" do " ${do...}]]',
+            (*_NESTED, *_TARGETS, Key("do", "step", "what it does, in one line")),
+            output="the list of outputs; with `reducing` the map",
+            example="foreach host in ${input.hosts} do shell ping -c1 ${host}",
+        ),
+        StepType(
+            "retry",
+            "Does something again. In a handler: the step that failed, if it may run twice, else from the last "
+            "waypoint; elsewhere from the last waypoint; with `from` it goes there as `goto` does, with `replay` "
+            "too back to that waypoint. The count is kept through restarts and replays.",
+            '[?${replay} "replay"] [" from " ${next}] [" limit " ${limit...}] [" backoff " ${backoff...}] '
+            '[" timeout " ${timeout...}]',
+            (
+                Key("replay", "yes, no or force", "go back to a waypoint"),
+                Key("next", "step id, `start`, `last` or `end`", "from where", aliases=("from",)),
+                Key("limit", "`5`, `1h`, `5 in 1m`, or a list", "how often, how long"),
+                Key("backoff", "`10s increasing 2x up to 5m jitter 10%`, or a map", "the pauses"),
+                Key("hash", "text", "retries of the same hash are counted together"),
+            ),
+            example="retry limit 10 backoff 1s increasing 2x up to 1m",
+        ),
+        StepType(
+            "set-sensor",
+            "Sets a value on the entity. Reading, `require` and writing are one thing: nobody comes between.",
+            '[${sensor.type}] ${sensor.name} [" on " ${entity}] ["=" ${value...}]',
+            (
+                Key("sensor", "name, or map with `name`, `type`, `entity`", "what is set", required=True),
+                Key("value", "expression", "its value", required=True),
+                Key("entity", "entity id", "where; otherwise where the workflow runs"),
+                Key("require", "condition", "of the old value; otherwise it is an error"),
+            ),
+            example="set-sensor count = ${x}",
+        ),
+        StepType(
+            "clear-sensor",
+            "Removes a value from the entity. `clear-sensor lock-NAME` takes a lock away from whoever has it.",
+            '${sensor.name} [" on " ${entity}]',
+            (
+                Key("sensor", "name, or map with `name`, `entity`", "what is removed", required=True),
+                Key("entity", "entity id", "where"),
+            ),
+            example="clear-sensor count",
+        ),
+        StepType(
+            "set-config",
+            "Sets a configuration value of the entity.",
+            '[${config.type}] ${config.name} [" on " ${entity}] ["=" ${value...}]',
+            (
+                Key("config", "name, or map with `name`, `type`, `entity`", "what is set", required=True),
+                Key("value", "expression", "its value", required=True),
+                Key("entity", "entity id", "where"),
+            ),
+            example="set-config size = large",
+        ),
+        StepType(
+            "clear-config",
+            "Removes a configuration value from the entity.",
+            '${config.name} [" on " ${entity}]',
+            (
+                Key("config", "name, or map with `name`, `entity`", "what is removed", required=True),
+                Key("entity", "entity id", "where"),
+            ),
+            example="clear-config size",
+        ),
         StepType(
             "block",
             "Runs a block: registered code that does the outside work. Other words than step types are names "
@@ -121,14 +326,40 @@ STEP_TYPES: dict[str, StepType] = {
             example="block net.backup host=${input.host}",
         ),
         StepType(
-            "parallel",
-            "Runs branches at the same time and waits for all. A branch is a step, a list of steps, or "
-            "`{id, steps}`. Branches read the variables around them; what they set stays inside.",
-            None,
-            (Key("parallel", "list of branches", "the branches", required=True),),
-            main="parallel",
-            output="a list of the branches' outputs; a map if every branch has an id",
-            example="parallel: [shell uptime, shell df]",
+            "invoke",
+            "Runs a published workflow inside of this execution, perhaps on another entity.",
+            '${workflow} [" on " ${entity}] [" with " ${pairs...}]',
+            (
+                Key("workflow", "name", "the workflow", required=True, aliases=("effector",)),
+                Key("entity", "entity id", "where"),
+                Key("args", "map", "its inputs"),
+            ),
+            main="workflow",
+            aliases=("invoke-effector",),
+            output="its output",
+            example="invoke restart on db1 with force=true",
+        ),
+        StepType(
+            "approve",
+            "Waits until a person approves or rejects; rejecting is an error. `holdfast approve ID`, or the signal "
+            "`approve/STEP`.",
+            "${message...}",
+            (Key("message", "text", "what is asked"),),
+            main="message",
+            output="`{approved, by, note}`",
+            example="approve reboot ${input.host}?",
+        ),
+        StepType(
+            "signal",
+            "Sends a signal to another execution, or to this one.",
+            '${signal} [" to " ${to}] [" with " ${value...}]',
+            (
+                Key("signal", "text", "its name", required=True),
+                Key("to", "execution id", "who gets it"),
+                Key("value", "expression", "what goes with it"),
+            ),
+            main="signal",
+            example="signal ready to ${input.waiting} with ${output}",
         ),
         StepType(
             "wait-signal",
@@ -139,48 +370,89 @@ STEP_TYPES: dict[str, StepType] = {
             output="the signal's value",
             example="wait-signal approved",
         ),
+        StepType(
+            "parallel",
+            "Runs branches at the same time and waits for all. A branch is a step, a list of steps, or "
+            "`{id, steps}`. Branches read the variables around them; what they set stays inside. Where some fail, "
+            "the step fails after the others have ended.",
+            None,
+            (Key("parallel", "list of branches", "the branches", required=True),),
+            main="parallel",
+            output="a list of the branches' outputs; a map if every branch has an id",
+            example="parallel: [shell uptime, shell df]",
+        ),
+        StepType(
+            "graph",
+            "Runs nodes as soon as those they need have ended. A node is a step with `needs`, or `{needs, steps}`. "
+            "The outputs of those it needs are variables of their names.",
+            None,
+            (Key("graph", "map of id → node, or list of nodes with ids", "the nodes", required=True),),
+            main="graph",
+            output="a map of the nodes' outputs",
+            example="graph: {a: shell one, b: {needs: [a], step: shell two}}",
+        ),
     )
 }
+
+#: a step that is a registered type
+USE = StepType("use", "Runs a registered step type.", "${pairs...}", output="its output")
 
 #: short forms of blocks that come with Holdfast, and keys that their results are known to have
 BLOCK_FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "shell": ("${command...}", ("stdout", "stderr", "exit_code")),
+    "ssh": ('["to " ${endpoint}] ${command...}', ("stdout", "stderr", "exit_code")),
     "http": (
         "${endpoint}",
-        ("status_code", "headers", "content", "content_text", "content_json", "duration"),
+        ("status_code", "headers", "content", "content_text", "content_json", "content_bytes", "duration"),
     ),
 }
 
 #: words that belong to the language but not yet to this version; never taken as names of blocks
-COMING_TYPES = frozenset(
-    (
-        "approve", "clear-config", "clear-sensor", "clear-variable", "clear-workflow-variable", "foreach",
-        "function-block", "goto", "graph", "if", "invoke", "invoke-effector", "label", "load", "reconcile",
-        "retry", "set-config", "set-sensor", "signal", "ssh", "subworkflow", "switch", "transform", "wait",
-        "workflow",
-    )
-)  # fmt: skip
+COMING_TYPES = frozenset(("function-block", "reconcile"))
 
 COMMON_KEYS: tuple[Key, ...] = (
     Key("step", "text", "the short form", aliases=("s", "shorthand")),
     Key("type", "name", "the step type, for the long form"),
-    Key("id", "name", "makes the output available as `steps.<id>.output`; unique in the workflow"),
+    Key("id", "name", "makes the output available as `steps.<id>.output`, and the step a place to go to"),
     Key("name", "text", "what people see"),
     Key("condition", "condition", "the step is skipped unless it holds"),
     Key("input", "map", "the block's parameters; on other steps, names that its expressions can use"),
     Key("output", "expression", "replaces the step's output, which it sees as `${output}`"),
-    Key("timeout", "duration", "how long one attempt of the block may take"),
+    Key("next", "step id, `start`, `end`, `exit` or `default`", "where to go afterwards"),
+    Key("on-error", "step or list of steps", "what to do when it fails; conditions there are about the error"),
+    Key("finally", "step or list of steps", "what to do afterwards in any case, also when it is cancelled"),
+    Key("continue-on-error", "yes or no", "go on when it fails and no handler wants the error"),
+    Key("timeout", "duration", "how long one attempt of the block, or the whole step, may take"),
     Key(
         "retry",
         "number of attempts, or map with `attempts`, `delay`, `factor`, `max-delay`, `jitter`",
         "how often a failed block is tried again",
+        aliases=("retry-config",),
     ),
-    Key("idempotent", "yes or no", "whether the block may safely run twice; overrides what the block says"),
+    Key("repeat", "number, or map with `times`, `delay`, `while`, `until`", "do it so often, or as long as",
+        aliases=("repeat-config",)),
+    Key("delay", "duration", "wait before it"),
+    Key("assert", "condition or list of conditions", "it fails, and does nothing, unless they hold"),
+    Key("idempotent", "yes, no or default", "whether it may safely run twice; overrides what the block says"),
+    Key("replayable", "`from here`, `from here only` or `reset`", "makes it a waypoint, or forgets those before"),
     Key("queue", "name", "which workers get the job"),
     Key("metadata", "map", "anything, for tools"),
-)
+)  # fmt: skip
 #: common keys that only mean something on steps that run a block
-EXTERNAL_KEYS = frozenset(("timeout", "retry", "idempotent", "queue"))
+EXTERNAL_KEYS = frozenset(("retry", "queue"))
+
+REPEAT_KEYS: tuple[Key, ...] = (
+    Key("times", "number", "how often in all", aliases=("repeats",)),
+    Key("delay", "duration", "between two"),
+    Key("while", "condition", "asked after each: once more as long as it holds", aliases=("condition",)),
+    Key("until", "condition", "asked after each: enough when it holds"),
+)
+
+LOCK_KEYS: tuple[Key, ...] = (
+    Key("name", "text", "which lock", required=True),
+    Key("entity", "entity id", "whose; otherwise where the workflow runs"),
+    Key("timeout", "duration", "how long to wait for it; for ever"),
+)
 
 RETRY_KEYS: tuple[Key, ...] = (
     Key("attempts", "number", "attempts in all, the first included", aliases=("limit",)),
@@ -197,8 +469,20 @@ WORKFLOW_KEYS: tuple[Key, ...] = (
     Key("input", "map", "values for inputs that are not given at the start"),
     Key("steps", "list of steps", "what it does"),
     Key("output", "expression", "its output; otherwise the output of the last step"),
+    Key("condition", "condition", "it does nothing unless it holds"),
+    Key("on-error", "step or list of steps", "what to do when it fails; its output is then the workflow's"),
+    Key("finally", "step or list of steps", "what to do at the end in any case, also when it is cancelled"),
+    Key("timeout", "duration", "how long it may take, counted from when it has its lock"),
+    Key("lock", "name, or map with `name`, `entity`, `timeout`", "one at a time, first come, first served"),
+    Key("replayable", "words", "`from start`, `automatically`, `disabled`, `enabled`"),
+    Key("idempotent", "`all`", "every external step may run twice unless it says otherwise"),
+    Key("retention", "`3`, `30d`, `max(3, 24h)`, `forever`, `disabled`, … `hash NAME`", "how long it is kept"),
     Key("labels", "map of texts", "put on each execution, to find them by"),
     Key("metadata", "map", "anything, for tools"),
+    Key("id", "name", "another word for `name`, of a step type"),
+    Key("type", "`workflow`", "says what the document is; nothing else is possible"),
+    Key("shorthand", "template", "how it is written as a step of another workflow"),
+    Key("uses", "map of name → definition", "step types and workflows it uses, as they were when it was published"),
 )
 
 PARAMETER_KEYS: tuple[Key, ...] = (
@@ -207,6 +491,7 @@ PARAMETER_KEYS: tuple[Key, ...] = (
     Key("required", "yes or no", "`yes` unless there is a default"),
     Key("description", "text", "what it is for"),
     Key("enum", "list", "the only values allowed"),
+    Key("constraints", "list", "kept for tools"),
 )
 
 VARIABLE_KEYS: tuple[Key, ...] = (
@@ -214,9 +499,12 @@ VARIABLE_KEYS: tuple[Key, ...] = (
     Key("type", "type", "what the value is read as"),
 )
 
+SENSOR_KEYS: tuple[Key, ...] = (*VARIABLE_KEYS, Key("entity", "entity id", "where it is"))
+
 BRANCH_KEYS: tuple[Key, ...] = (
     Key("id", "name", "the branch's key in the output"),
     Key("name", "text", "the same, where there is no id"),
+    Key("needs", "id or list of ids", "of a graph: the nodes that come before it"),
     Key("steps", "list of steps", "what it does", required=True),
 )
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from .expressions import ExpressionSyntax, Parser, parse
+from .expressions import ExpressionSyntax, Parser
+from .literals import parse_literal
 from .load import Unstorable, scalar
 from .tree import POWER, Binary, Choice, Expr, Literal, Text
 
@@ -91,9 +92,10 @@ class _Word:
 
 
 def words(text: str, dashed: frozenset[str] = frozenset()) -> list[_Word]:
-    """Split at white space; a quoted phrase and `${…}` are not split."""
+    """Split at white space; a quoted phrase, `${…}`, a list and a map are not split."""
     found: list[_Word] = []
     at, size = 0, len(text)
+    are_closed = True
     while at < size:
         if text[at].isspace():
             at += 1
@@ -104,6 +106,9 @@ def words(text: str, dashed: frozenset[str] = frozenset()) -> list[_Word]:
             at = quoted.end()
             found.append(_Word("quoted", text[start:at], start, at))
             continue
+        if text[at] in "[{" and are_closed:
+            at = _closed(text, at, dashed)
+            are_closed = at > start  # once is enough: looking again for each would take time squared
         while at < size and not text[at].isspace():
             if text.startswith("${", at) and (at == 0 or text[at - 1] != "$"):
                 at = embedded(text, at, dashed)[1]
@@ -111,6 +116,24 @@ def words(text: str, dashed: frozenset[str] = frozenset()) -> list[_Word]:
                 at += 1
         found.append(_Word("plain", text[start:at], start, at))
     return found
+
+
+def _closed(text: str, at: int, dashed: frozenset[str]) -> int:
+    """Behind the list or map that begins here; `at` where it never ends."""
+    depth, here = 0, at
+    while here < len(text):
+        char = text[here]
+        if char in "'\"" and (quoted := _QUOTED.match(text, here)):
+            here = quoted.end()
+            continue
+        if text.startswith("${", here):
+            here = embedded(text, here, dashed)[1]
+            continue
+        depth += (char in "[{") - (char in "]}")
+        here += 1
+        if not depth:
+            return here
+    return at
 
 
 def parse_words(text: str, dashed: frozenset[str] = frozenset()) -> Expr:
@@ -241,7 +264,7 @@ def _operand(text: str, found: list[_Word], dashed: frozenset[str]) -> Expr:
     if len(found) == 1 and found[0].kind == "quoted":
         return Literal(unquote(body), start, end)
     if body[0] in "[{":
-        return _shifted(body, start, dashed)
+        return parse_literal(text[:end], dashed, start)
     if "${" not in body and all(word.kind == "plain" for word in found):
         try:
             return Literal(scalar(body), start, end)
@@ -274,9 +297,3 @@ def _joined(parts: list[str | Expr]) -> list[str | Expr]:
         else:
             out.append(part)
     return out
-
-
-def _shifted(body: str, start: int, dashed: frozenset[str]) -> Expr:
-    """A list or map literal, parsed at its own place in the text."""
-    padded = " " * start + body
-    return parse(padded, dashed, words=True)

@@ -24,6 +24,11 @@ class Literal:
         return isinstance(other, Literal) and type(other.value) is type(self.value) and other.value == self.value
 
 
+@dataclass(slots=True, eq=False)
+class Word(Literal):
+    """A literal without quotes in a list or map, which somebody may have meant as a name."""
+
+
 @dataclass(slots=True)
 class Name:
     name: str
@@ -137,6 +142,42 @@ POWER = {
 COMPARE = 5
 UNARY = 8
 STEP_ID = re.compile(r"[^\W\d][\w-]*")
+
+#: what `workflow.` knows, and what those keys know that are no values themselves
+ABOUT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("id", "name", "version", "run", "link", "input", "output", "error", "var", "step"), ()),
+    "current_step": ("name", "step_id", "step_index"),
+    "previous_step": ("name", "step_id", "step_index", "output"),
+    "util": ("now", "now_utc", "now_iso", "now_instant", "random"),
+}
+#: `entity.<key>` → the kind of fact that a scope is asked for
+ENTITY_KINDS = {"sensor": "sensor", "config": "config", "attributeWhenReady": "ready"}
+ENTITY_FACTS = ("id", "name", "type")
+#: where a name may hold dashes, whether or not the workflow defines it
+_DASHED_BELOW = frozenset((("workflow", "step"), *(("entity", key) for key in ENTITY_KINDS)))
+
+
+def chain(node: Expr) -> tuple[str, ...]:
+    """`a.b['c']` as its names; nothing if anything else is in it."""
+    names: list[str] = []
+    while True:
+        match node:
+            case Member(object=inner, name=name):
+                names.append(name)
+                node = inner
+            case Index(object=inner, index=Literal(value=str() as name)):
+                names.append(name)
+                node = inner
+            case Name(name=name):
+                names.append(name)
+                return tuple(reversed(names))
+            case _:
+                return ()
+
+
+def allows_dashes(node: Expr) -> bool:
+    """Whether the name behind `node.` may hold dashes: `entity.sensor.lock-start`."""
+    return isinstance(node, Member) and isinstance(node.object, Name) and chain(node) in _DASHED_BELOW
 
 
 def unparse(node: Expr, power: int = 0) -> str:

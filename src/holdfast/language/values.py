@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import msgspec
 
+from holdfast.core.durations import is_duration, micros, spell
+
 from .load import MAX_INTEGER, Unstorable, scalar
 from .nodes import type_name
-
-#: µs in each unit, longest first
-UNITS = {
-    "d": 86_400_000_000,
-    "h": 3_600_000_000,
-    "m": 60_000_000,
-    "s": 1_000_000,
-    "ms": 1_000,
-    "us": 1,
-    "µs": 1,
-}
-MAX_DURATION = 36_500 * UNITS["d"]
-_DURATION = re.compile(r"(?:\s*(\d{1,15}(?:\.\d{1,9})?)\s*(ms|us|µs|d|h|m|s))+\s*\Z")
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|us|µs|d|h|m|s)")
 
 TYPES = ("string", "integer", "number", "boolean", "list", "map", "any", "duration")
 TYPE_ALIASES = {
@@ -39,23 +26,18 @@ class Mismatch(ValueError):
 
 def parse_duration(text: str) -> int:
     """`1h30m` in µs."""
-    if len(text) > 64 or not _DURATION.match(text):
+    if not is_duration(text):
         hint = f"; write `{text}s` or another unit" if text.isdigit() else ""
         raise Mismatch(f"`{text[:64]}` is not a duration{hint}")
-    total = sum(round(float(number) * UNITS[unit]) for number, unit in _PART.findall(text))
-    if total > MAX_DURATION:
+    total = micros(text)
+    if total is None:
         raise Mismatch(f"`{text}` is longer than 100 years")
     return total
 
 
-def duration_text(micros: int) -> str:
+def duration_text(length: int) -> str:
     """The shortest spelling of a duration."""
-    out, rest = "", micros
-    for unit in ("d", "h", "m", "s", "ms", "us"):
-        count, rest = divmod(rest, UNITS[unit])
-        if count:
-            out += f"{count}{unit}"
-    return out or "0s"
+    return spell(length)
 
 
 def type_of(word: str) -> str | None:

@@ -19,9 +19,9 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
-from holdfast.core.errors import Refused, StoreDamaged, StoreUnavailable
+from holdfast.core.errors import Conflict, Refused, StoreDamaged, StoreUnavailable
 from holdfast.core.ids import from_key, to_key
-from holdfast.core.program import Key
+from holdfast.core.program import Key, LockKey, SensorKey
 from holdfast.failpoints import failpoint
 
 from .migrate import pending
@@ -29,6 +29,7 @@ from .port import CommitUnknown
 from .postgres_arrays import bigints, byteas
 from .postgres_connect import (
     LOCK_SPACE,
+    LOCK_TIMEOUT,
     MIGRATING,
     READER,
     SCHEMA,
@@ -40,7 +41,7 @@ from .postgres_connect import (
     translated,
 )
 from .postgres_presence import Presence, living
-from .postgres_read import shared_rows
+from .postgres_read import PATIENCE, SECURE, advisory_key, shared_rows
 from .postgres_write import write
 from .queries import Queries, bindable
 from .records import Batch, HistoryRow, Locked
@@ -52,6 +53,8 @@ _READER_PATIENCE = 5.0
 _CLOCK_KEEPS = 1.0
 #: Seconds to wait for the end of a transaction that lost its connection during COMMIT.
 _SETTLE = 10.0
+#: What is wanted out of order is not waited for as long as the server takes to find a deadlock.
+_IMPATIENT = "200ms"
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # The statement timeout must not cut short the wait for a synchronous standby: the server would then report
 # success for a commit that is on one machine only.
@@ -250,6 +253,8 @@ class _PostgresTransaction:
         self._address = address
         #: version of every execution locked here
         self._versions: dict[str, int] = {}
+        #: what `_secure` has locked
+        self._secured: set[int] = set()
 
     def lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
         if not known:
@@ -295,15 +300,32 @@ class _PostgresTransaction:
 
     def read(self, keys: Sequence[Key]) -> dict[Key, Any]:
         with translated(self._address):
+            self._secure(keys)
             return shared_rows(self._rows, keys)
+
+    def _secure(self, keys: Sequence[Key]) -> None:
+        """Nobody else decides about these rows before we have committed, nor makes one that does not exist yet."""
+        wanted = sorted({advisory_key(key) for key in keys if isinstance(key, LockKey | SensorKey)} - self._secured)
+        if not wanted:
+            return
+        is_in_order = not self._secured or wanted[0] > max(self._secured)
+        if not is_in_order:
+            self._rows(PATIENCE, [_IMPATIENT])
+        try:
+            self._rows(SECURE, [bigints(wanted)])
+        except psycopg.errors.LockNotAvailable as error:
+            raise Conflict(f"{self._address}: {error}") from error
+        if not is_in_order:
+            self._rows(PATIENCE, [LOCK_TIMEOUT])
+        self._secured.update(wanted)
 
     def commit(self, batch: Batch) -> None:
         try:
             with translated(self._address):
                 # All statements leave together and are answered together: one round trip.
                 with self._connection.pipeline():
-                    check = write(self._send, batch, self.now, self._versions)
-                if check is not None:
+                    checks = write(self._send, batch, self.now, self._versions)
+                for check in checks:
                     check()
         except BaseException:
             # COMMIT was not sent, so it has not happened; the locks go now, not when somebody calls abort.

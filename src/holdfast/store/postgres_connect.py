@@ -38,6 +38,8 @@ SCHEMA = "holdfast"
 PATIENCE = 1.0
 #: First half of every advisory lock we take: "hold".
 LOCK_SPACE = 0x686F6C64
+#: How long rows that somebody else has are waited for.
+LOCK_TIMEOUT = "10s"
 #: Second half of the lock that serialises migrations; engines use hashes of their ids.
 MIGRATING = 0
 
@@ -58,7 +60,7 @@ _SESSION = {
     # An engine that stops in the middle (SIGSTOP, a suspended machine) holds its rows no longer than this…
     "idle_in_transaction_session_timeout": "5s",
     # …so whoever waits for them gets them before this runs out.
-    "lock_timeout": "10s",
+    "lock_timeout": LOCK_TIMEOUT,
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",

@@ -14,6 +14,7 @@ from holdfast.core.errors import Conflict
 from holdfast.core.ids import to_key
 
 from .postgres_arrays import bigints, byteas, texts
+from .queries import OWNED
 from .records import Batch, Header
 
 
@@ -35,11 +36,12 @@ class Check(NamedTuple):
 
     answer: Answer
     wanted: int
+    what: str = "executions"
 
     def __call__(self) -> None:
         missed = self.wanted - self.answer.rowcount
         if missed:
-            raise Conflict(f"{missed} of {self.wanted} executions are not as they were decided upon")
+            raise Conflict(f"{missed} of {self.wanted} {self.what} are not as they were decided upon")
 
 
 Column = Callable[[Sequence[Any]], bytes]
@@ -85,11 +87,11 @@ def _drop(table: str, **key: Column) -> _Bulk:
 _STEP: dict[str, Column] = {
     "status": bigints, "version": bigints, "digest": byteas, "snapshot": bigints, "logs": bigints,
     "run": bigints, "updated_at": bigints, "started_at": bigints, "ended_at": bigints, "jobs_done": bigints,
-    "jobs_total": bigints, "summary": byteas,
+    "jobs_total": bigints, "summary": byteas, "retention": texts, "retention_hash": texts,
 }  # fmt: skip
 new_headers = _insert(
     "executions", id=byteas, tenant=texts, workflow=texts, workflow_version=bigints, definition=byteas,
-    created_at=bigints, **_STEP,
+    created_at=bigints, entity=texts, **_STEP,
 )  # fmt: skip
 # Another engine may have written log lines or a snapshot without an event, so without a new version. Whoever
 # missed that would number lines twice, or declare fresh parts to stand for an old version: it has to reload.
@@ -105,6 +107,10 @@ jobs = _put(
     "jobs", "execution, job", execution=byteas, job=bigints, queue=texts, block=texts, since=bigints,
     attempt=bigints, incarnation=texts, timeout=bigints,
 )  # fmt: skip
+_STOPPING = (
+    "UPDATE jobs SET stopping = 1 FROM unnest($1::bytea[], $2::bigint[]) AS k(execution, job)"
+    " WHERE jobs.execution = k.execution AND jobs.job = k.job"
+)
 agenda_gone = _drop("agenda", execution=byteas, item=texts)
 agenda = _put("agenda", "execution, item", execution=byteas, item=texts, due=bigints, request=byteas)
 logs = _insert(
@@ -121,7 +127,12 @@ blobs = _keep("blobs", execution=byteas, digest=byteas, data=byteas)
 parts_gone = _drop("parts", execution=byteas)
 part_gone = _drop("parts", execution=byteas, part=texts)
 parts = _put("parts", "execution, part", execution=byteas, part=texts, data=byteas)
-beats = _put("beats", "execution, job", execution=byteas, job=bigints, attempt=bigints, details=byteas)
+# A word that was on its way while its execution was purged is nobody's.
+beats = _Bulk(
+    "INSERT INTO beats ({columns}) SELECT * FROM {rows} WHERE EXISTS (SELECT 1 FROM executions WHERE id = n.execution)"
+    " ON CONFLICT (execution, job) DO UPDATE SET attempt = EXCLUDED.attempt, details = EXCLUDED.details",
+    execution=byteas, job=bigints, attempt=bigints, details=byteas,
+)  # fmt: skip
 beats_gone = _drop("beats", execution=byteas)
 definitions = _keep("definitions", digest=byteas, data=byteas)
 published = _insert(
@@ -142,12 +153,42 @@ tokens = _put(
     expires_at=bigints, is_revoked=bigints,
 )  # fmt: skip
 tokens_gone = _drop("tokens", id=texts)
+starts_gone = _drop("starts", tenant=texts, key=texts)
+purged = _drop("executions", id=byteas, version=bigints)
+rest_of_purged = [_drop(table, execution=byteas) for table in OWNED]
 meta = _put("meta", "key", key=texts, value=byteas)
+entities = _Bulk(
+    "INSERT INTO entities ({columns}) SELECT * FROM {rows} ON CONFLICT (tenant, id) DO UPDATE SET"
+    " type = EXCLUDED.type, name = EXCLUDED.name, labels = EXCLUDED.labels, updated_at = EXCLUDED.updated_at",
+    tenant=texts, id=texts, type=texts, name=texts, labels=byteas, created_at=bigints, updated_at=bigints,
+)  # fmt: skip
+_LOCK: dict[str, Column] = {"tenant": texts, "entity": texts, "name": texts}
+locks = _Bulk(
+    "INSERT INTO locks AS l ({columns}) SELECT * FROM {rows} ON CONFLICT (tenant, entity, name) DO UPDATE SET"
+    " fence = greatest(l.fence, EXCLUDED.fence), next_seq = greatest(l.next_seq, EXCLUDED.next_seq)",
+    **_LOCK, fence=bigints, next_seq=bigints,
+)  # fmt: skip
+claims_gone = _drop("lock_queue", **_LOCK, seq=bigints)
+claims = _insert(
+    "lock_queue", **_LOCK, seq=bigints, execution=byteas, lane=bigints, path=byteas, since=bigints, fence=bigints
+)  # fmt: skip
+grants = _Bulk(
+    "UPDATE lock_queue AS q SET fence = n.fence, since = n.since FROM {rows} WHERE q.tenant = n.tenant"
+    " AND q.entity = n.entity AND q.name = n.name AND q.seq = n.seq AND q.fence = 0",
+    **_LOCK, seq=bigints, fence=bigints, since=bigints,
+)  # fmt: skip
+_SENSOR: dict[str, Column] = {"tenant": texts, "entity": texts, "kind": texts, "name": texts}
+sensors_gone = _drop("sensors", **_SENSOR)
+sensors = _put(
+    "sensors", "tenant, entity, kind, name", **_SENSOR, value=byteas, version=bigints, at=bigints, author=texts
+)  # fmt: skip
+sensor_waits_gone = _drop("sensor_waits", execution=byteas, lane=bigints)
+sensor_waits = _keep("sensor_waits", **_SENSOR, execution=byteas, lane=bigints)
 
 
-def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> Check | None:
+def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> list[Check]:
     """`expected` has the version of every execution this transaction has locked."""
-    check = _write_headers(run, batch.headers, expected)
+    checks = [_write_headers(run, batch.headers, expected), _write_shared(run, batch) if batch.is_sharing else None]
     if batch.history:
         history(run, [(to_key(row.execution), row.seq, row.at, row.body, row.digest) for row in batch.history])
     if batch.jobs_gone:
@@ -157,8 +198,11 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> Chec
             (to_key(j.execution), j.job, j.queue, j.block, j.since, j.attempt, j.incarnation, j.timeout)
             for j in batch.jobs
         ], 2))  # fmt: skip
+    if batch.stopping:
+        keys = sorted((to_key(execution), job) for execution, job in batch.stopping)
+        run(_STOPPING, [byteas([key for key, _ in keys]), bigints([job for _, job in keys])])
     if batch.agenda_gone:
-        agenda_gone(run, [(to_key(execution), item) for execution, item in batch.agenda_gone])
+        agenda_gone(run, sorted((to_key(execution), item) for execution, item in batch.agenda_gone))
     if batch.agenda:
         agenda(run, _last([(to_key(a.execution), a.item, a.due, pack(a.request)) for a in batch.agenda], 2))
     if batch.logs:
@@ -178,15 +222,16 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> Chec
     if batch.beats_gone:
         beats_gone(run, [(to_key(execution),) for execution in batch.beats_gone])
     _write_rare(run, batch, now)
-    return check
+    checks += _purge(run, batch.purged)
+    return [check for check in checks if check is not None]
 
 
 def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int]) -> Check | None:
     new_headers(run, sorted(
         (
-            to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, h.created_at, h.status,
+            to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, h.created_at, h.entity, h.status,
             h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at, h.ended_at,
-            h.jobs_done, h.jobs_total, h.summary,
+            h.jobs_done, h.jobs_total, h.summary, h.retention, h.retention_hash,
         )
         for h in changed if h.is_new
     ))  # fmt: skip
@@ -195,11 +240,43 @@ def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int])
     touched = headers(run, [
         (
             to_key(h.id), expected[h.id], h.status, h.version, h.digest, h.snapshot, h.logs, h.run,
-            h.updated_at, h.started_at, h.ended_at, h.jobs_done, h.jobs_total, h.summary,
+            h.updated_at, h.started_at, h.ended_at, h.jobs_done, h.jobs_total, h.summary, h.retention,
+            h.retention_hash,
         )
         for h in old
     ])  # fmt: skip
     return Check(touched, len(old)) if touched is not None else None
+
+
+def _purge(run: Run, gone: list[tuple[str, int]]) -> list[Check]:
+    dropped = purged(run, sorted((to_key(id), version) for id, version in gone))
+    if dropped is None:
+        return []
+    for rest in rest_of_purged:
+        rest(run, sorted((to_key(id),) for id, _ in gone))
+    return [Check(dropped, len(gone))]
+
+
+def _write_shared(run: Run, batch: Batch) -> Check | None:
+    """What executions share. Whoever decided about it holds its lock (`postgres_read.secure`)."""
+    locks(run, _last(batch.locks, 3))
+    claims_gone(run, sorted(batch.claims_gone))
+    claims(run, [
+        (
+            c.tenant, c.entity, c.name, c.claim.seq, to_key(c.claim.execution), c.claim.lane, pack(c.claim.path),
+            c.claim.since, c.fence,
+        )
+        for c in batch.claims
+    ])  # fmt: skip
+    granted = grants(run, sorted(batch.grants))
+    sensors_gone(run, sorted(batch.sensors_gone))
+    sensors(run, _last([
+        (s.tenant, s.entity, s.kind, s.name, pack(s.value), s.version, s.at, s.by) for s in batch.sensors
+    ], 4))  # fmt: skip
+    sensor_waits_gone(run, sorted((to_key(execution), lane) for execution, lane in batch.sensor_waits_gone))
+    waits = [(*sensor, to_key(execution), lane) for *sensor, execution, lane in batch.sensor_waits]
+    sensor_waits(run, sorted(waits))
+    return Check(granted, len(batch.grants), "locks") if granted is not None else None
 
 
 def _write_rare(run: Run, batch: Batch, now: int) -> None:
@@ -225,6 +302,10 @@ def _write_rare(run: Run, batch: Batch, now: int) -> None:
         for t in batch.tokens
     ], 1))  # fmt: skip
     tokens_gone(run, sorted((id,) for id in batch.tokens_gone))
+    entities(run, _last([
+        (tenant, e.id, e.type, e.name, pack(e.labels), e.created_at, e.updated_at) for tenant, e in batch.entities
+    ], 2))  # fmt: skip
+    starts_gone(run, sorted(batch.starts_gone))
     meta(run, _last(list(batch.meta.items()), 1))
 
 

@@ -6,7 +6,7 @@ by key, so that no reader stays open for long. Every order is total, so both sto
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, assert_never
@@ -16,14 +16,28 @@ import msgspec
 from holdfast.core.codec import unpack, unpack_due
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.model import BlockOffer, Level, LogLine, Status
-from holdfast.core.program import BlobKey, BlockKey, DefinitionKey, Key, Published, StartKey, WorkflowKey
+from holdfast.core.program import (
+    BlobKey,
+    BlockKey,
+    DefinitionKey,
+    EntityKey,
+    HeaderKey,
+    HistoryKey,
+    Key,
+    LockKey,
+    Published,
+    SensorKey,
+    StartKey,
+    WorkflowKey,
+)
 from holdfast.core.rows import AgendaRow, JobRow, LogRow
 
 from .records import EngineRow, Header, HistoryRow, PublishedRow, StartRow, TokenRow, WorkerRow
+from .sharing import SharingQueries, entity_row, lock_row, watched
 
 HEADER = (
     "id, tenant, workflow, workflow_version, definition, status, version, digest, snapshot, logs, run,"
-    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary"
+    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, retention_hash"
 )
 JOB = "execution, job, queue, block, since, attempt, incarnation, timeout"
 WORKER = "name, incarnation, engine, host, pid, slots, queues, blocks, registered_at, seen_at, lease, state"
@@ -47,7 +61,7 @@ def bindable(params: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(storable(value) if isinstance(value, str) else value for value in params)
 
 
-class Queries(ABC):
+class Queries(SharingQueries):
     @abstractmethod
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, fetch everything."""
@@ -75,13 +89,23 @@ class Queries(ABC):
                 return msgspec.convert(unpack(bytes(found[0][0])), BlockOffer) if found else None
             case StartKey(tenant=tenant, key=start):
                 return self.start(tenant, start)
+            case HistoryKey(execution=execution):
+                return self.history(execution, 0, 1 << 40)
+            case LockKey():
+                return lock_row(self.rows, key)
+            case SensorKey():
+                return watched(self.rows, key)
+            case EntityKey():
+                return entity_row(self.rows, key)
+            case HeaderKey(execution=execution):
+                return self.headers_of([execution]).get(execution)
             case _:
                 assert_never(key)
 
     # --- executions ---------------------------------------------------------------------------------
     def header(self, tenant: str, id: str) -> Header | None:
         found = self.rows(f"SELECT {HEADER} FROM executions WHERE id = ? AND tenant = ?", (to_key(id), tenant))
-        return _header(found[0]) if found else None
+        return header_of(found[0]) if found else None
 
     def headers_of(self, ids: Sequence[str]) -> dict[str, Header]:
         """Those of the ids that there are, of any tenant."""
@@ -89,7 +113,7 @@ class Queries(ABC):
         for first in range(0, len(ids), 200):
             keys = [to_key(id) for id in ids[first : first + 200]]
             sql = f"SELECT {HEADER} FROM executions WHERE id IN ({', '.join('?' * len(keys))})"
-            found |= {header.id: header for header in map(_header, self.rows(sql, keys))}
+            found |= {header.id: header for header in map(header_of, self.rows(sql, keys))}
         return found
 
     def headers(
@@ -113,7 +137,7 @@ class Queries(ABC):
             where.append("workflow = ?")
             params.append(workflow)
         sql = f"SELECT {HEADER} FROM executions WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?"
-        return [_header(row) for row in self.rows(sql, (*params, limit))]
+        return [header_of(row) for row in self.rows(sql, (*params, limit))]
 
     def find(self, tenant: str, prefix: str, limit: int = 10) -> list[str]:
         """Ids that begin with `prefix` (hexadecimal), newest first."""
@@ -134,11 +158,10 @@ class Queries(ABC):
             for row in self.rows("SELECT id FROM executions WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
         ]
 
-    def stopping(self, limit: int = 5000) -> list[str]:
-        """Executions of any tenant that somebody asked to stop and that have not ended."""
-        sql = "SELECT id FROM executions WHERE status IN (?, ?, ?) AND status < 20 LIMIT ?"
-        params = (Status.CANCELLING, Status.FORCE_CANCELLING, Status.KILLING)
-        return [from_key(bytes(key)) for (key,) in self.rows(sql, (*map(int, params), limit))]
+    def stopping(self, limit: int = 5000) -> list[tuple[str, int]]:
+        """Jobs of any tenant whose workers have to be told to stop."""
+        sql = "SELECT execution, job FROM jobs WHERE stopping = 1 LIMIT ?"
+        return [(from_key(bytes(key)), job) for key, job in self.rows(sql, (limit,))]
 
     def status_counts(self, tenant: str) -> dict[Status, int]:
         sql = "SELECT status, count(*) FROM executions WHERE tenant = ? GROUP BY status"
@@ -213,10 +236,10 @@ class Queries(ABC):
         return (found[0][0], unpack(bytes(found[0][1]))) if found else None
 
     def stale_beats(self, limit: int = 500) -> list[str]:
-        """Ended executions whose attempts' words are still kept."""
+        """Executions that have ended or are gone, whose attempts' words are still kept."""
         sql = (
-            "SELECT DISTINCT execution FROM beats JOIN executions ON executions.id = beats.execution"
-            " WHERE executions.status >= 20 LIMIT ?"
+            "SELECT DISTINCT execution FROM beats LEFT JOIN executions ON executions.id = beats.execution"
+            " WHERE coalesce(executions.status, 20) >= 20 LIMIT ?"
         )
         return [from_key(bytes(key)) for (key,) in self.rows(sql, (limit,))]
 
@@ -317,9 +340,9 @@ class Queries(ABC):
         return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
 
     def orphans(self) -> list[tuple[str, str]]:
-        """(table, execution) of rows that belong to no execution."""
+        """(table, execution) of rows that belong to no execution. Keys of starts may outlive theirs."""
         found = []
-        for table in ("history", "jobs", "beats", "agenda", "logs", "blobs", "parts", "starts"):
+        for table in (*OWNED, "lock_queue", "sensor_waits"):
             sql = (
                 f"SELECT DISTINCT execution FROM {table} WHERE NOT EXISTS"
                 f" (SELECT 1 FROM executions WHERE executions.id = {table}.execution) LIMIT 10"
@@ -328,6 +351,8 @@ class Queries(ABC):
         return found
 
 
+#: tables whose rows belong to one execution and go with it
+OWNED = ("history", "jobs", "beats", "agenda", "logs", "blobs", "parts")
 TABLES = frozenset(
     [
         "executions",
@@ -346,19 +371,24 @@ TABLES = frozenset(
         "engines",
         "tokens",
         "meta",
+        "entities",
+        "sensors",
+        "sensor_waits",
+        "locks",
+        "lock_queue",
     ]
 )
 
 
-def _header(row: tuple[Any, ...]) -> Header:
+def header_of(row: tuple[Any, ...]) -> Header:
     (
         key, tenant, workflow, number, definition, status, version, digest, snapshot, logs, run,
-        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary,
+        created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, hash,
     ) = row  # fmt: skip
     return Header(
         from_key(bytes(key)), tenant, workflow, number, bytes(definition), Status(status), version,
         bytes(digest), snapshot, logs, run, created_at, updated_at, started_at, ended_at, jobs_done,
-        jobs_total, bytes(summary),
+        jobs_total, bytes(summary), entity=entity, retention=retention, retention_hash=hash,
     )  # fmt: skip
 
 

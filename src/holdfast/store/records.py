@@ -7,7 +7,8 @@ from operator import attrgetter
 import msgspec
 
 from holdfast.core.model import BlockOffer, Status
-from holdfast.core.rows import AgendaRow, JobRow, LogRow
+from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LogRow, Rows, SensorChange
+from holdfast.core.sensors import EntityRow
 
 
 class HistoryRow(msgspec.Struct, gc=False):
@@ -50,6 +51,11 @@ class Header(msgspec.Struct):
     is_new: bool = False
     #: in the commit it comes from, jobs of it came into a queue and nobody took them
     is_queued: bool = False
+    #: what it works upon
+    entity: str = ""
+    #: by which rule it is kept once it has ended, and together with which others
+    retention: str = ""
+    retention_hash: str = ""
 
 
 class Locked(msgspec.Struct):
@@ -131,6 +137,8 @@ class Batch(msgspec.Struct):
     history: list[HistoryRow] = []
     jobs: list[JobRow] = []
     jobs_gone: list[tuple[str, int]] = []
+    #: claimed jobs whose workers have to be told to stop
+    stopping: list[tuple[str, int]] = []
     agenda: list[AgendaRow] = []
     agenda_gone: list[tuple[str, str]] = []
     logs: list[LogRow] = []
@@ -155,11 +163,48 @@ class Batch(msgspec.Struct):
     engines_gone: list[str] = []
     tokens: list[TokenRow] = []
     tokens_gone: list[str] = []
+    #: (tenant, key) of starts whose key may be used anew
+    starts_gone: list[tuple[str, str]] = []
+    #: (execution, version): ended, and everything of it to be deleted but the key it was started with. One that is
+    #: not at that version is a `Conflict`
+    purged: list[tuple[str, int]] = []
     meta: dict[str, bytes] = {}
+    #: (tenant, entity, name, fence, next seq); both numbers only grow
+    locks: list[tuple[str, str, str, int, int]] = []
+    claims: list[ClaimRow] = []
+    #: (tenant, entity, name, seq)
+    claims_gone: list[tuple[str, str, str, int]] = []
+    #: (tenant, entity, name, seq, fence, since) of claims that waited and hold now
+    grants: list[tuple[str, str, str, int, int, int]] = []
+    sensors: list[SensorChange] = []
+    #: (tenant, entity, kind, name)
+    sensors_gone: list[tuple[str, str, str, str]] = []
+    #: (tenant, entity, kind, name, execution, lane); written after the lanes that are gone
+    sensor_waits: list[tuple[str, str, str, str, str, int]] = []
+    #: (execution, lane)
+    sensor_waits_gone: list[tuple[str, int]] = []
+    #: (tenant, entity)
+    entities: list[tuple[str, EntityRow]] = []
 
     @property
     def is_empty(self) -> bool:
         return not any(_all(self))
+
+    def share(self, rows: Rows) -> None:
+        """What follows from a turn's events for rows that executions share."""
+        self.locks += [(*key, head.fence, head.next_seq) for key, head in rows.locks.items()]
+        self.claims += [row for row in rows.claims.values() if row is not None]
+        self.claims_gone += [place for place, row in rows.claims.items() if row is None]
+        self.grants += [(*place, *granted) for place, granted in rows.grants.items()]
+        self.sensors += [row for row in rows.sensors.values() if row is not None]
+        self.sensors_gone += [sensor for sensor, row in rows.sensors.items() if row is None]
+        self.sensor_waits += rows.sensor_waits
+        self.sensor_waits_gone += rows.sensor_waits_gone
+
+    @property
+    def is_sharing(self) -> bool:
+        """Whether it has rows of locks, sensors or subscriptions; most have not."""
+        return any(_sharing(self))
 
     def merge(self, more: Batch) -> None:
         for field, value in zip(self.__struct_fields__, _all(more), strict=True):
@@ -172,3 +217,4 @@ class Batch(msgspec.Struct):
 
 
 _all = attrgetter(*Batch.__struct_fields__)
+_sharing = attrgetter("claims", "claims_gone", "sensors", "sensors_gone", "sensor_waits", "sensor_waits_gone")

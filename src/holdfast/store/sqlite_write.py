@@ -12,7 +12,7 @@ from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict
 from holdfast.core.ids import to_key
 
-from .queries import bindable, storable
+from .queries import OWNED, bindable, storable
 from .records import Batch
 
 #: names that come again with every job
@@ -27,18 +27,20 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
                 to_key(h.id), storable(h.tenant), storable(h.workflow), h.workflow_version, h.definition,
                 int(h.status), h.version,
                 h.digest, h.snapshot, h.logs, h.run, h.created_at, h.updated_at, h.started_at, h.ended_at,
-                h.jobs_done, h.jobs_total, h.summary,
+                h.jobs_done, h.jobs_total, h.summary, storable(h.entity), storable(h.retention),
+                storable(h.retention_hash),
             )
             for h in batch.headers if h.is_new
         ]  # fmt: skip
         if new:
-            many("INSERT INTO executions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", new)
+            many("INSERT INTO executions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", new)
         old = [h for h in batch.headers if not h.is_new]
         assert all(h.id in expected for h in old), "an execution was changed without having been locked"
         changed = [
             (
                 int(h.status), h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at,
-                h.ended_at, h.jobs_done, h.jobs_total, h.summary, to_key(h.id), expected[h.id],
+                h.ended_at, h.jobs_done, h.jobs_total, h.summary, _name(h.retention),
+                _name(h.retention_hash), to_key(h.id), expected[h.id],
             )
             for h in old
         ]  # fmt: skip
@@ -46,7 +48,8 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
             before = db.total_changes()
             many(
                 "UPDATE executions SET status=?, version=?, digest=?, snapshot=?, logs=?, run=?,"
-                " updated_at=?, started_at=?, ended_at=?, jobs_done=?, jobs_total=?, summary=?"
+                " updated_at=?, started_at=?, ended_at=?, jobs_done=?, jobs_total=?, summary=?,"
+                " retention=?, retention_hash=?"
                 " WHERE id=? AND version=?",
                 changed,
             )
@@ -64,7 +67,8 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
         )
     if batch.jobs:
         many(
-            "INSERT OR REPLACE INTO jobs VALUES (?,?,?,?,?,?,?,?)",
+            "INSERT OR REPLACE INTO jobs (execution, job, queue, block, since, attempt, incarnation, timeout)"
+            " VALUES (?,?,?,?,?,?,?,?)",
             [
                 (
                     to_key(j.execution),
@@ -79,6 +83,11 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
                 for j in batch.jobs
             ],
         )  # fmt: skip
+    if batch.stopping:
+        many(
+            "UPDATE jobs SET stopping=1 WHERE execution=? AND job=?",
+            [(to_key(execution), job) for execution, job in batch.stopping],
+        )
     if batch.agenda_gone:
         many(
             "DELETE FROM agenda WHERE execution=? AND item=?",
@@ -116,7 +125,54 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
         many("DELETE FROM parts WHERE execution=? AND part=?", empty)
         filled = [(to_key(execution), storable(part), data) for execution, part, data in batch.parts if data]
         many("INSERT OR REPLACE INTO parts VALUES (?,?,?)", filled)
+    if batch.is_sharing:
+        _write_shared(db, batch)
     _write_rare(db, batch, now)
+
+
+def _write_shared(db: apsw.Connection, batch: Batch) -> None:
+    """What executions share."""
+
+    def many(sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        db.executemany(sql, [bindable(row) for row in rows])
+
+    many(
+        "INSERT INTO locks VALUES (?,?,?,?,?) ON CONFLICT DO UPDATE"
+        " SET fence=max(fence, excluded.fence), next_seq=max(next_seq, excluded.next_seq)",
+        batch.locks,
+    )
+    many("DELETE FROM lock_queue WHERE tenant=? AND entity=? AND name=? AND seq=?", batch.claims_gone)
+    many(
+        "INSERT INTO lock_queue VALUES (?,?,?,?,?,?,?,?,?)",
+        [
+            (
+                c.tenant, c.entity, c.name, c.claim.seq, to_key(c.claim.execution), c.claim.lane,
+                pack(c.claim.path), c.claim.since, c.fence,
+            )
+            for c in batch.claims
+        ],
+    )  # fmt: skip
+    if batch.grants:
+        before = db.total_changes()
+        many(
+            "UPDATE lock_queue SET fence=?, since=? WHERE tenant=? AND entity=? AND name=? AND seq=? AND fence=0",
+            [(fence, since, *place) for *place, fence, since in batch.grants],
+        )
+        if (missed := len(batch.grants) - (db.total_changes() - before)) != 0:
+            raise Conflict(f"{missed} of {len(batch.grants)} locks have another queue than was decided upon")
+    many("DELETE FROM sensors WHERE tenant=? AND entity=? AND kind=? AND name=?", batch.sensors_gone)
+    many(
+        "INSERT OR REPLACE INTO sensors VALUES (?,?,?,?,?,?,?,?)",
+        [(s.tenant, s.entity, s.kind, s.name, pack(s.value), s.version, s.at, s.by) for s in batch.sensors],
+    )
+    many(
+        "DELETE FROM sensor_waits WHERE execution=? AND lane=?",
+        [(to_key(execution), lane) for execution, lane in batch.sensor_waits_gone],
+    )
+    many(
+        "INSERT OR IGNORE INTO sensor_waits VALUES (?,?,?,?,?,?)",
+        [(*sensor, to_key(execution), lane) for *sensor, execution, lane in batch.sensor_waits],
+    )
 
 
 def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
@@ -127,7 +183,8 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
 
     if batch.beats:
         many(
-            "INSERT OR REPLACE INTO beats VALUES (?,?,?,?)",
+            # A word that was on its way while its execution was purged is nobody's.
+            "INSERT OR REPLACE INTO beats SELECT ?1,?2,?3,?4 WHERE EXISTS (SELECT 1 FROM executions WHERE id=?1)",
             [(to_key(execution), job, attempt, details) for execution, job, attempt, details in batch.beats],
         )
     if batch.beats_gone:
@@ -179,5 +236,23 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
         )
     if batch.tokens_gone:
         many("DELETE FROM tokens WHERE id=?", [(id,) for id in batch.tokens_gone])
+    if batch.entities:
+        many(
+            "INSERT INTO entities VALUES (?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET type=excluded.type,"
+            " name=excluded.name, labels=excluded.labels, updated_at=excluded.updated_at",
+            [
+                (tenant, e.id, e.type, e.name, pack(e.labels), e.created_at, e.updated_at)
+                for tenant, e in batch.entities
+            ],
+        )
+    if batch.starts_gone:
+        many("DELETE FROM starts WHERE tenant=? AND key=?", batch.starts_gone)
+    if batch.purged:
+        before = db.total_changes()
+        many("DELETE FROM executions WHERE id=? AND version=?", [(to_key(id), version) for id, version in batch.purged])
+        if (missed := len(batch.purged) - (db.total_changes() - before)) != 0:
+            raise Conflict(f"{missed} of {len(batch.purged)} executions to be purged are not as they were")
+        for table in OWNED:
+            many(f"DELETE FROM {table} WHERE execution=?", [(to_key(id),) for id, _ in batch.purged])
     if batch.meta:
         many("INSERT OR REPLACE INTO meta VALUES (?,?)", batch.meta.items())

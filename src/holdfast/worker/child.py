@@ -134,7 +134,7 @@ class Child:
         try:
             outcome, _ = outcomes.succeeded(parcel, self._call(block, arguments))
         except Cancelled as stop:
-            outcome = outcomes.cancelled(parcel, str(stop))
+            outcome = outcomes.cancelled(parcel, str(stop), effect=outcomes.effect_at_stop(stop))
         except BaseException as error:
             outcome = outcomes.raised(parcel, error)
         return outcome

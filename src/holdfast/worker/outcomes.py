@@ -11,7 +11,7 @@ import signal
 import traceback
 from typing import Any
 
-from holdfast.blocks import Failed, RetryLater, Unchanged
+from holdfast.blocks import Cancelled, Failed, RetryLater, Unchanged
 from holdfast.blocks.values import encode
 from holdfast.core.errors import PayloadTooLarge, Refused
 from holdfast.core.model import PAYLOAD_LIMIT, Effect, Failure
@@ -67,6 +67,7 @@ def _raised(parcel: Parcel, error: BaseException) -> Outcome:
     failure = Failure(
         "block-error",
         _clean(said, MESSAGE_LIMIT) or type(error).__name__,
+        code=str(error.code) if isinstance(error, Failed) else "",
         type=type(error).__name__,
         traceback=_traceback(error),
         details=_details(error.details) if isinstance(error, Failed) else None,
@@ -125,6 +126,12 @@ def cancelled(parcel: Parcel, reason: str, *, effect: Effect | None = None) -> O
         effect=effect,
         is_cancelled=True,
     )
+
+
+def effect_at_stop(error: BaseException) -> Effect | None:
+    """What a block that was stopped says it had changed by then; None where it does not say."""
+    said = error.effect if isinstance(error, Cancelled) else None
+    return said if isinstance(said, Effect) else None
 
 
 def handed_back(parcel: Parcel) -> Outcome:

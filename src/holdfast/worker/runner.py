@@ -329,7 +329,7 @@ class Runner:
     def _raised(self, parcel: Parcel, attempt: Attempt | None, error: BaseException) -> Outcome:
         is_stop = isinstance(error, (Cancelled, asyncio.CancelledError))
         if is_stop and attempt is not None and attempt.was_stopped:
-            return self._stopped(attempt)
+            return msgspec.structs.replace(self._stopped(attempt), effect=outcomes.effect_at_stop(error))
         return outcomes.raised(parcel, error)
 
     def _stopped(self, attempt: Attempt) -> Outcome:

@@ -1,0 +1,8 @@
+"""See `campaign`."""
+
+import sys
+
+from .campaign import main
+
+if __name__ == "__main__":
+    sys.exit(main())
