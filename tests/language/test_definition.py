@@ -42,6 +42,8 @@ CASES: list[tuple[str, str, str, str]] = [
     ("steps:\n- 3", "HF0108", "3", ""),
     ("steps:\n- 5", "HF0108", "5", ""),
     ("inputs: [a]\nsteps: [no-op]", "HF0108", "[a]", ""),
+    ("uses: x\nsteps: [no-op]", "HF0108", "x", ""),
+    ("steps:\n- transform x = ${a §} ${b} | merge map", "HF0120", "§", ""),
     ("steps:\n- shell: [a]", "HF0108", "[a]", ""),
     ("steps:\n- step: shell ls\n  input: 3", "HF0108", "3", ""),
     ("steps:\n- step: no-op\n  name: 5", "HF0108", "5", ""),

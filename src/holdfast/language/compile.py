@@ -95,7 +95,9 @@ class Compiler(InputCompiler, StepCompiler):
             return None
         if "steps" not in keys and "output" not in keys:
             report.add(root, "HF0109", "the workflow has no `steps`", help="add `steps:` with a list of steps")
-        if "uses" in keys and isinstance(keys["uses"].value, dict):
+        if "uses" in keys and not isinstance(keys["uses"].value, dict):
+            report.add(keys["uses"], "HF0108", f"`uses` is a map of name → definition, not {keys['uses'].kind}")
+        elif "uses" in keys:
             library = ChainMap(keys["uses"].value, library)  # type: ignore[arg-type]
         self.report = report
         parameters = self._parameters(keys.get("inputs"))

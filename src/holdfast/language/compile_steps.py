@@ -9,6 +9,7 @@ from .compile_common import OPEN, CommonCompiler, known
 from .compiled import Again, Owner, Step
 from .conditions import compile_condition, compile_test
 from .evaluate import Scope, settle
+from .expressions import ExpressionSyntax
 from .limits import Limit, parse_backoff, parse_concurrency, parse_limit
 from .names import Excerpt, Names, Previous, Value, constant
 from .nodes import Node
@@ -89,9 +90,11 @@ class StepCompiler(CommonCompiler):
             return names.literal(given)
         filters = draft.args.get("transform")
         first = str(plain_of(filters)).split() if filters is not None else []
-        if first[:1] == ["merge"] and len(words(given.text, self.shared.dashed)) > 1:
-            return list_of_words(given, names)
-        return self._word(given, names)
+        try:
+            is_many = first[:1] == ["merge"] and len(words(given.text, self.shared.dashed)) > 1
+        except ExpressionSyntax:
+            is_many = False  # reported where the text is read as one value
+        return list_of_words(given, names) if is_many else self._word(given, names)
 
     def _load(self, draft: Draft, step: Step, names: Names, previous: Previous) -> Previous:
         """A block reads it; its result goes into the variable."""
