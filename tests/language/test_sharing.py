@@ -303,3 +303,15 @@ def test_a_long_signal_is_kept_by_whoever_gets_it() -> None:
     (received,) = world.events(e.SignalReceived)
     assert isinstance(received.value, BlobRef)
     assert world.output() == [long]
+
+
+def test_a_wait_that_is_entered_again_at_once_is_told_of_changes() -> None:
+    """It leaves its sensors and comes back to them in one transition."""
+    world = World()
+    world.start(
+        "steps:\n- {steps: ['wait ${entity.sensor.s}', 'return ${output}'], timeout: 1m, repeat: 2, on-error: no-op}"
+    )
+    world.run(until=world.now + 61_000_000)
+    assert world.states["e1"].lanes[1].wait is Wait.SENSOR
+    world.start("steps: [set-sensor s = 5]", id="e2")
+    assert world.run().output() == 5

@@ -48,13 +48,15 @@ LOCK_VIEW = "lock-"
 class Shared:
     """Locks, sensors and entities as this call sees them."""
 
-    __slots__ = ("_holds", "_locks", "_sensors", "run", "seen")
+    __slots__ = ("_holds", "_locks", "_sensors", "left", "run", "seen")
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._locks: dict[LockKey, LockRow] = {}
         self._sensors: dict[SensorKey, SensorRow | None] = {}
         self._holds: dict[tuple[str, str, int], Hold] | None = None
+        #: lanes that stopped waiting for sensors during this call
+        self.left: set[int] = set()
         #: sensors that were looked at since somebody cleared it: (entity, kind, name)
         self.seen: dict[tuple[str, str, str], None] = {}
 
@@ -317,7 +319,7 @@ def awaited(run: Run, walk: Walk, source: Value) -> Any:
         return value
     if not shared.seen:
         raise failing.Raised(Failure("nothing-to-wait-for", "the value is absent, and no sensor can change that"))
-    known = run.state.awaits.get(walk.id, ())
+    known = () if walk.id in run.shared.left else run.state.awaits.get(walk.id, ())
     run.flush(walk)
     for sensor in shared.seen:
         if sensor not in known:
@@ -335,4 +337,5 @@ def leave_sensors(run: Run, walk: Walk) -> None:
     if walk.id in run.state.awaits:
         run.flush(walk)
         run.commands.append(LeaveSensor(walk.id))
+        run.shared.left.add(walk.id)
         walk.wait = Wait.NOTHING
