@@ -223,7 +223,7 @@ def test_short_and_long_forms_are_the_same(short: str, long: str) -> None:
     def shape(text: str) -> Any:
         (step,) = steps(text)
         args = {key: value.constant for key, value in step.args.items()}
-        return (step.kind, args, step.fixed, step.variable, step.type, step.duration, step.spec)
+        return (step.kind, args, step.fixed, step.place, step.type, step.duration, step.spec)
 
     assert shape(short) == shape(long)
 

@@ -831,3 +831,14 @@ def test_finally_of_a_workflow_does_not_lead_back_into_it() -> None:
 def test_no_jump_leads_from_the_last_cleanup_back_into_the_steps(way: str) -> None:
     world = play(f"steps: [let t = z, label z, return 1]\nfinally: ['{way}']\n")
     assert world.failure().kind == "no-such-step"
+
+
+@pytest.mark.parametrize("key", ["idempotent: no", "replayable: disabled"])
+def test_a_nested_workflow_that_is_not_to_be_entered_again_is_not(key: str) -> None:
+    text = "- steps:\n  - type: workflow\n    {}\n    steps: [x.y]\n  on-error: retry limit 3\n- return ok"
+    world = World({"x.y": flaky(1)}, OK)
+    world.start("steps:\n" + text.format("name: n"))
+    assert world.run().output() == "ok"
+    world = World({"x.y": flaky(1)}, OK)
+    world.start("steps:\n" + text.format(key))
+    assert world.run().failure().kind == "no-waypoint"

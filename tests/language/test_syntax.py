@@ -3,6 +3,7 @@ of a file are told at once."""
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,8 @@ def use(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if parser == "SafeLoader":
         monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     elif not hasattr(yaml, "CSafeLoader"):
-        pytest.skip("PyYAML was built without libyaml")
+        reason = "PyYAML was built without libyaml"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
 
 
 def test_mistakes_of_several_documents_and_kinds_are_told_together() -> None:

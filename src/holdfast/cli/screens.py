@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from holdfast.core.lanes import HANDLER, WAITING, Op
+from holdfast.core.lanes import APPROVAL, HANDLER, WAITING, Op
 from holdfast.core.views import LogView
 
 from .progress import GROUPS, OVER, Progress, Row
@@ -18,8 +18,6 @@ from .text import MARKS, clip, columns, dim, is_plain, say, style, took
 
 _LEVELS = {"WARNING": "yellow", "ERROR": "red"}
 _SPIN = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-#: signals that begin so answer an `approve` step
-APPROVAL = "approve/"
 #: seconds after which a line says that a job is still running
 STILL = 3.0
 

@@ -139,6 +139,11 @@ def with_retry(times: Sequence[int], at: int) -> list[int]:
     return [*times, at] if len(times) < MAX_RETRIES else [times[0], *times[2:], at]
 
 
+#: A lane that listens for a signal whose name begins so waits for a person's word,
+APPROVAL = "approve/"
+#: and has said so in a line that begins so.
+ASKS = "needs approval: "
+
 #: keys of `Lane.timers` that are no depth
 WAITING, WHOLE = -1, -2
 

@@ -78,8 +78,6 @@ QUIET_START: tuple[S, ...] = (
 
 #: New forward steps may be entered only here.
 MOVING = frozenset({S.RUNNING})
-#: Waiting for what is in flight before the verdict.
-DRAINING = frozenset({S.ERROR, S.CANCELLING})
 
 
 class Verb(NamedTuple):

@@ -359,11 +359,6 @@ def keep(expr: Rule, ended: Sequence[int], now: int) -> list[bool]:
     return [any(place < number and at > now - length for number, length in steps) for place, at in enumerate(ended)]
 
 
-def settled(given: Retention, context: str) -> tuple[str, str]:
-    """The text of the rule as it is kept, and its hash."""
-    return settle(given, context), given.hash
-
-
 def reach(expr: Rule) -> list[tuple[int | None, int | None]]:
     """What `keep` keeps, as (number, µs): the newest so many of those younger than so much, None for all of them or
     any age. Kept is what at least one of these reaches, so always the newest ones, without a gap."""

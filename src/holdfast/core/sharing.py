@@ -32,6 +32,8 @@ SHARED = frozenset({*LOCK_EVENTS, *SENSOR_EVENTS})
 
 #: Characters a name of a lock, sensor or entity may have: they are index entries.
 NAME_LIMIT = 200
+#: Sensors of a name that begins so are views of locks.
+LOCK_SENSOR = "lock-"
 
 
 def is_name(text: str) -> bool:

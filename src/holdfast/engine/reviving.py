@@ -6,6 +6,7 @@ and writes nothing.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from holdfast.core.errors import AmbiguousApproval, CannotResume, InvalidRequest, NothingToApprove, Refused, WrongStatus
 from holdfast.core.events import LaneAdvanced, SensorAwaited, SensorLeft
 from holdfast.core.ids import short
-from holdfast.core.lanes import ROOT_LANE, START, Lane, Op
+from holdfast.core.lanes import APPROVAL, ASKS, ROOT_LANE, START, Lane, Op
 from holdfast.core.lifecycle import may
 from holdfast.core.model import Actor, Status, Wait
 from holdfast.core.preview import preview
@@ -21,7 +22,7 @@ from holdfast.core.program import Need, Program
 from holdfast.core.requests import ReplayExecution, ResumeExecution
 from holdfast.core.state import State
 from holdfast.core.views import ApprovalView, ExecutionView, RefusalView, StandingView, StandView, WaypointView
-from holdfast.language import APPROVAL, program_from_bytes
+from holdfast.language import program_from_bytes
 from holdfast.store.queries import Queries
 from holdfast.store.records import Header
 
@@ -41,14 +42,14 @@ SHOWN = 50
 
 
 class RevivingVerbs(SharedVerbs):
-    def resolve(self, actor: Actor, id: str) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def resolve(self, actor: Actor, id: str) -> str: ...
 
-    def show(self, actor: Actor, id: str) -> ExecutionView:
-        raise NotImplementedError
+    @abstractmethod
+    def show(self, actor: Actor, id: str) -> ExecutionView: ...
 
-    def _program(self, queries: Queries, digest: bytes) -> Program:
-        raise NotImplementedError
+    @abstractmethod
+    def _program(self, queries: Queries, digest: bytes) -> Program: ...
 
     # --- resume and replay ----------------------------------------------------------------------------
     def resume(self, actor: Actor, id: str, *, force: bool = False, reason: str = "") -> ExecutionView:
@@ -219,10 +220,6 @@ def waits_of(queries: Queries, state: State, *, approvals_only: bool = False) ->
                 said = [line.message for line in event.logs if line.message.startswith(ASKS)]
                 since[event.lane] = Waiting(at, said[-1].removeprefix(ASKS) if said else "", number)
     return {lane: found for lane, found in since.items() if lane in waiting}
-
-
-#: how the line begins that an `approve` step writes
-ASKS = "needs approval: "
 
 
 def _standing(lane: Lane, program: Program) -> StandView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.codec import pack
@@ -12,7 +13,7 @@ from holdfast.core.program import LockKey, SensorKey
 from holdfast.core.requests import FreeLock
 from holdfast.core.rows import ClaimRow, SensorChange
 from holdfast.core.sensors import KINDS, VALUE_LIMIT, EntityRow, default_entity
-from holdfast.core.sharing import is_name
+from holdfast.core.sharing import LOCK_SENSOR, is_name
 from holdfast.core.state import State
 from holdfast.core.views import ClaimView, EntityView, LockView, SensorView
 from holdfast.store.port import Store
@@ -25,16 +26,14 @@ if TYPE_CHECKING:
 
 #: Claims that one answer lists; of a lock asked for by name its whole queue, up to this.
 CLAIMS = 2000
-#: Sensors begin so that show who holds a lock; they are changed by what changes the lock.
-LOCK_PREFIX = "lock-"
 
 
-class SharedVerbs:
+class SharedVerbs(ABC):
     store: Store
 
     @property
-    def engine(self) -> Engine:
-        raise NotImplementedError
+    @abstractmethod
+    def engine(self) -> Engine: ...
 
     # --- locks --------------------------------------------------------------------------------------
     def locks(self, actor: Actor, entity: str = "") -> list[LockView]:
@@ -120,7 +119,7 @@ class SharedVerbs:
     # --- sensors ------------------------------------------------------------------------------------
     def sensor(self, actor: Actor, entity: str, name: str, kind: str = "sensor") -> SensorView:
         with self.store.reading() as queries:
-            if kind == "sensor" and name.startswith(LOCK_PREFIX):
+            if kind == "sensor" and name.startswith(LOCK_SENSOR):
                 return _lock_sensor(queries, actor.tenant, entity, name)
             row = queries.sensor(actor.tenant, entity, kind, name)
             if row is not None:
@@ -172,8 +171,8 @@ def _named(what: str, text: str) -> None:
 
 def _sensor_key(actor: Actor, entity: str, kind: str, name: str) -> SensorKey:
     _named(kind, name)
-    if kind == "sensor" and name.startswith(LOCK_PREFIX):
-        lock = name.removeprefix(LOCK_PREFIX)
+    if kind == "sensor" and name.startswith(LOCK_SENSOR):
+        lock = name.removeprefix(LOCK_SENSOR)
         way = f"holdfast locks release {lock} --entity {entity}"
         raise InvalidRequest(f"sensor {name} shows who holds lock {lock}; `{way}` takes it away")
     return SensorKey(actor.tenant, entity, kind, name)
@@ -189,7 +188,7 @@ def _unknown(id: str) -> UnknownEntity:
 
 def _lock_sensor(queries: Queries, tenant: str, entity: str, name: str) -> SensorView:
     """The lock seen as a sensor: its value is the holder's id, its version the fence."""
-    row: LockRow = queries.shared(LockKey(tenant, entity, name.removeprefix(LOCK_PREFIX)))
+    row: LockRow = queries.shared(LockKey(tenant, entity, name.removeprefix(LOCK_SENSOR)))
     if row.holder is None:
         raise UnknownSensor(f"entity {entity} has no sensor {name}: nobody holds that lock")
     holder = row.holder

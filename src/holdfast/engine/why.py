@@ -8,14 +8,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from holdfast.core.ids import short
-from holdfast.core.lanes import DELAY, PAUSE, ROOT_LANE, WAITING, Lane
+from holdfast.core.lanes import APPROVAL, DELAY, PAUSE, ROOT_LANE, WAITING, Lane
 from holdfast.core.lifecycle import may
 from holdfast.core.locks import Hold, LockRow
 from holdfast.core.model import JobStatus, Status, Wait
 from holdfast.core.program import Program
 from holdfast.core.state import Job, State
 from holdfast.core.views import Reason, WhyView, seconds
-from holdfast.language import APPROVAL
 from holdfast.store.records import WorkerRow
 
 from .agenda import Stumble

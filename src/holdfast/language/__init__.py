@@ -1,6 +1,5 @@
 """The step language: YAML or JSON definitions to programs. Pure: no clock, randomness, environment or files."""
 
-from .entering import APPROVAL
 from .interpret import YamlProgram
 from .load import decode, load, load_all
 from .problems import PROBLEMS, render, summary
@@ -24,7 +23,6 @@ from .workflow import (
 )
 
 __all__ = [
-    "APPROVAL",
     "PROBLEMS",
     "Definition",
     "Examined",

@@ -218,7 +218,6 @@ class Compiler(InputCompiler, StepCompiler):
             defaults=main.defaults,
             steps=tuple(self.steps),
             bodies=self.bodies,
-            output=owner.output,
             specs=tuple(Spec(*key) for key in self.specs),
             labels={key: str(value) for key, value in labels.items()},
             metadata=literal_map(report, keys.get("metadata"), "metadata"),
@@ -236,7 +235,6 @@ class Compiler(InputCompiler, StepCompiler):
                 for key, steps in self.bodies.items()
             },
             cleans_up=any(step.cleanup for step in self.steps) or any(each.cleanup for each in self._owners()),
-            sealed=frozenset(self.uses),
             types=self.uses,
             inline=frozenset(self.inline),
         )

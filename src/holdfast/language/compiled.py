@@ -100,7 +100,6 @@ class Step:
     args: dict[str, Value] = field(default_factory=dict)
     #: of `let` and its like: what is assigned to, and its type
     place: Place | None = None
-    variable: str = ""
     type: str = ""
     level: Level = Level.INFO
     #: of `sleep`: µs, if they are literal
@@ -187,7 +186,6 @@ class Workflow:
     steps: tuple[Step, ...]
     #: (scope, body) → its steps; scope -1 is the workflow itself
     bodies: dict[tuple[int, int], tuple[Step, ...]]
-    output: Value | None
     specs: tuple[Spec, ...]
     labels: dict[str, str]
     metadata: dict[str, Any]
@@ -207,12 +205,9 @@ class Workflow:
     types: dict[int, StepUse] = field(default_factory=dict)
     #: steps whose body is written in one line with them
     inline: frozenset[int] = frozenset()
-    #: steps that stand for registered types
-    sealed: frozenset[int] = frozenset()
-    digest: bytes = b""
 
     def is_sealed(self, scope: int) -> bool:
-        return scope in self.sealed
+        return scope in self.types
 
     def owner_of(self, scope: int) -> Owner | None:
         """What holds for a lane whose outermost frame has that scope; nothing for a branch."""

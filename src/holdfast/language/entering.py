@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.core import retention
 from holdfast.core.codec import pack
-from holdfast.core.lanes import Op
+from holdfast.core.lanes import APPROVAL, ASKS, Op
 from holdfast.core.model import PAYLOAD_LIMIT, Failure, Wait
 from holdfast.core.program import KeepFor, ScheduleJob, Tell
-from holdfast.core.retention import BadRetention, parse_retention, settled
 
 from . import failing, flow, sharing
 from .compiled import Step
@@ -183,10 +183,11 @@ def settings(run: Run, walk: Walk, step: Step) -> bool:
     if step.retention is not None:
         text = walk.text(step.retention)
         try:
-            rule, hash = settled(parse_retention(text), run.retention[0])
-        except BadRetention as bad:
+            given = retention.parse_retention(text)
+            rule = retention.settle(given, run.retention[0])
+        except retention.BadRetention as bad:
             raise ExpressionError(f"`{text[:80]}` is not a retention: {bad.message}", code="HF0116") from None
-        run.retention = (rule, hash or run.retention[1])
+        run.retention = (rule, given.hash or run.retention[1])
         run.commands.append(KeepFor(*run.retention))
     return done(run, walk, step)
 
@@ -259,12 +260,8 @@ def approve(run: Run, walk: Walk, step: Step) -> bool:
     """A person decides. The answer comes as a signal of its own name."""
     walk.bind(step)
     if "message" in step.args:
-        walk.log(f"needs approval: {walk.text(step.args['message'])}"[:_MAX_LOG], step)
+        walk.log(f"{ASKS}{walk.text(step.args['message'])}"[:_MAX_LOG], step)
     return _listen(run, walk, step, f"{APPROVAL}{step.id or step.index}")
-
-
-#: signals of that name answer `approve`
-APPROVAL = "approve/"
 
 
 def _listen(run: Run, walk: Walk, step: Step, name: str) -> bool:

@@ -142,6 +142,9 @@ def _shortened(failure: Failure) -> Failure:
 
 def fail(run: Run, walk: Walk, failure: Failure) -> bool:
     """Nobody in the lane handles it. The lane stays where it failed."""
+    owner = run.workflow.owner_of(walk.scope_owner)
+    if owner is not None and owner.is_final:
+        failure = msgspec.structs.replace(failure, is_repeatable=False)
     for depth in tuple(walk.timers):
         walk.cancel_timer(depth)
     walk.settle_position()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.core.retention import BadRetention, parse_retention, settled
+from holdfast.core.retention import BadRetention, parse_retention, settle
 
 from .names import Excerpt, Names, Value
 from .nodes import Node, Report
@@ -109,7 +109,7 @@ def retention_of(report: Report, node: Node | None, has_lock: bool) -> tuple[str
     if found.is_disabled and has_lock:
         report.add(node, "HF0115", "`retention: disabled` cannot be together with `lock`",
                    help="a lock must be found again after a crash: use `retention: 0`")  # fmt: skip
-    return settled(found, "")
+    return settle(found), found.hash
 
 
 def check_retention(report: Report, at: Excerpt) -> None:

@@ -27,7 +27,7 @@ from holdfast.core.program import (
     TakeLock,
 )
 from holdfast.core.sensors import VALUE_LIMIT, SensorRow
-from holdfast.core.sharing import NAME_LIMIT, heir_of, is_name
+from holdfast.core.sharing import LOCK_SENSOR, NAME_LIMIT, heir_of, is_name
 
 from . import entering, failing
 from .compiled import Owner, Step
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from .interpret import Run
 
 _NO_NAME = f"{{!r}} is no name of a lock, sensor or entity: 1 to {NAME_LIMIT} printable characters"
-#: sensors of that name are views of locks
-LOCK_VIEW = "lock-"
 
 
 class Shared:
@@ -67,8 +65,8 @@ class Shared:
                 raise ExpressionError(_NO_NAME.format(text[:40]), code="HF0201")
         if kind == "about":
             return self._about(entity, name)
-        if kind == "sensor" and name.startswith(LOCK_VIEW):
-            holder = self.lock(entity, name.removeprefix(LOCK_VIEW)).holder
+        if kind == "sensor" and name.startswith(LOCK_SENSOR):
+            holder = self.lock(entity, name.removeprefix(LOCK_SENSOR)).holder
             return ABSENT if holder is None else holder.execution
         self.seen[entity, "sensor" if kind == "ready" else kind, name] = None
         row = self.sensor(entity, "sensor" if kind == "ready" else kind, name)
@@ -217,8 +215,8 @@ def set_value(run: Run, walk: Walk, step: Step, kind: str) -> bool:
     value = settle(walk, step.args["value"].get(walk), None)
     if step.type:
         value = walk.coerced(step.type, value)
-    if kind == "sensor" and name.startswith(LOCK_VIEW):
-        return _try_lock(run, walk, step, entity, name.removeprefix(LOCK_VIEW))
+    if kind == "sensor" and name.startswith(LOCK_SENSOR):
+        return _try_lock(run, walk, step, entity, name.removeprefix(LOCK_SENSOR))
     row = run.shared.sensor(entity, kind, name)
     path = step.place.settled(walk.lookup)
     old = ABSENT if row is None else row.value
@@ -253,8 +251,8 @@ def clear_value(run: Run, walk: Walk, step: Step, kind: str) -> bool:
     assert step.place is not None
     entity = _name(walk.text(step.args["entity"]) if "entity" in step.args else walk.place())
     name = _name(step.place.name)
-    if kind == "sensor" and name.startswith(LOCK_VIEW):
-        return _force(run, walk, step, entity, name.removeprefix(LOCK_VIEW))
+    if kind == "sensor" and name.startswith(LOCK_SENSOR):
+        return _force(run, walk, step, entity, name.removeprefix(LOCK_SENSOR))
     row = run.shared.sensor(entity, kind, name)
     path = step.place.settled(walk.lookup)
     if row is None:

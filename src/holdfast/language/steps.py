@@ -50,10 +50,6 @@ class StepType:
     aliases: tuple[str, ...] = ()
     example: str = ""
 
-    @property
-    def is_external(self) -> bool:
-        return self.name in ("block", *BLOCK_FORMS)
-
 
 LET = '[${variable.type}] ${variable.name} ["=" ${value...}]'
 _PLACE = "name, or map with `name` and `type`"
