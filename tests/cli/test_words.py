@@ -21,8 +21,7 @@ from holdfast.core.errors import BadUsage
 from holdfast.core.lanes import Op
 from holdfast.language import load_workflow
 from holdfast.store.address import identity, kind_of, sqlite_path, without_password
-from tests.language.test_flow import flaky
-from tests.language.world import World
+from tests.language.world import World, flaky
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from holdfast.core import requests as r
 from holdfast.core.model import Status
 from holdfast.core.views import Reason, WhyView
 from holdfast.engine.why import Waiting, explain
-from tests.language.test_flow import flaky
-from tests.language.world import World
+from tests.language.world import World, flaky
 
 SECOND = 1_000_000
 

@@ -11,9 +11,8 @@ from holdfast.core.preview import preview
 from holdfast.core.snapshot import canonical
 from holdfast.core.views import PlanView
 
-from .test_flow import flaky
 from .test_replay import IDEMPOTENT, failed
-from .world import World
+from .world import World, flaky
 
 
 def plan(world: World, request: Any, id: str = "e1") -> PlanView:

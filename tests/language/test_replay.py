@@ -11,8 +11,7 @@ from holdfast.core import requests as r
 from holdfast.core.errors import CannotReplay, CannotResume, UnknownStep, WrongStatus
 from holdfast.core.model import BlockOffer, Effect, Status
 
-from .test_flow import flaky
-from .world import Boom, World
+from .world import Boom, World, flaky
 
 IDEMPOTENT = {"x.y": BlockOffer("x.y", idempotent=True)}
 

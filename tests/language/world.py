@@ -51,6 +51,19 @@ class Boom(Exception):
         self.effect, self.kind = effect, kind
 
 
+def flaky(times: int, **kinds: Any) -> Any:
+    """Fails so often, then answers with the number of calls."""
+    calls = [0]
+
+    def block(given: Any) -> Any:
+        calls[0] += 1
+        if calls[0] <= times:
+            raise Boom(f"boom {calls[0]}", **kinds)
+        return {"calls": calls[0]}
+
+    return block
+
+
 class World:
     def __init__(self, blocks: dict[str, Block] | None = None, offers: dict[str, BlockOffer] | None = None) -> None:
         self.now = 1_000_000_000

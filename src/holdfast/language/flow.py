@@ -28,7 +28,8 @@ from holdfast.core.program import Advance, Complete
 from . import again, entering, failing, fanout, sharing
 from .compiled import Step
 from .evaluate import FUEL as EXPRESSION_FUEL
-from .walk import Walk, error_value
+from .scope import error_value
+from .walk import Walk
 
 if TYPE_CHECKING:
     from .interpret import Run
