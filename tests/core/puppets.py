@@ -12,7 +12,8 @@ from holdfast.core.lanes import Op
 from holdfast.core.locks import WINDOW, Claim, LockRow, ask, force, release
 from holdfast.core.model import Failure, Wait
 from holdfast.core.rows import AgendaRow, LockHead, Rows, SensorChange, item_of, transit
-from holdfast.core.sensors import EntityRow, SensorRow
+from holdfast.core.inventory import EntityRow
+from holdfast.core.sensors import SensorRow
 from holdfast.core.sharing import heir_of
 from holdfast.core.state import State, open_state
 

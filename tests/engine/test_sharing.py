@@ -11,7 +11,7 @@ from holdfast.core.model import DEFAULT_ENTITY
 from holdfast.core.program import LockKey, SensorKey
 from holdfast.core.requests import CancelExecution, LoseLock, SendSignal, StartExecution, WakeLock, WakeSensor
 from holdfast.core.rows import AgendaRow, item_of
-from holdfast.core.sensors import EntityRow
+from holdfast.core.inventory import EntityRow
 from holdfast.core.state import State, fold, open_state
 from holdfast.engine.items import Ask, Put
 from holdfast.engine.sensing import PutSensor

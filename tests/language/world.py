@@ -33,7 +33,8 @@ from holdfast.core.model import (
     blob_digest,
 )  # fmt: skip
 from holdfast.core.rows import Rows, transit
-from holdfast.core.sensors import SENSOR_EVENTS, EntityRow, SensorRow, Watched
+from holdfast.core.inventory import EntityRow
+from holdfast.core.sensors import SENSOR_EVENTS, SensorRow, Watched
 from holdfast.core.sensors import after as sensor_after
 from holdfast.core.snapshot import canonical
 from holdfast.core.state import State, fold, open_state

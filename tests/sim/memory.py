@@ -31,7 +31,8 @@ from holdfast.core.program import (
     WorkflowKey,
 )
 from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LockHead
-from holdfast.core.sensors import EntityRow, SensorRow, Watched
+from holdfast.core.inventory import EntityRow
+from holdfast.core.sensors import SensorRow, Watched
 from holdfast.store.records import Batch, EngineRow, Header, HistoryRow, Locked, StartRow, WorkerRow
 
 

@@ -25,7 +25,8 @@ from holdfast.core.program import (
 )
 from holdfast.core.requests import FireTimer
 from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LogRow, SensorChange
-from holdfast.core.sensors import EntityRow, SensorRow, Watched
+from holdfast.core.inventory import EntityRow
+from holdfast.core.sensors import SensorRow, Watched
 from holdfast.store.port import Store
 from holdfast.store.queries import TABLES
 from holdfast.store.records import (

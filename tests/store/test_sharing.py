@@ -13,7 +13,8 @@ from holdfast.core.locks import Claim, LockRow
 from holdfast.core.model import DEFAULT_ENTITY
 from holdfast.core.program import EntityKey, LockKey, SensorKey
 from holdfast.core.rows import ClaimRow, SensorChange
-from holdfast.core.sensors import EntityRow, SensorRow, Watched
+from holdfast.core.inventory import EntityRow
+from holdfast.core.sensors import SensorRow, Watched
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_read import advisory_key

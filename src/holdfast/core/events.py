@@ -11,8 +11,22 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .inventory import EntityChange
 from .lanes import Mark
-from .model import FORMAT, Actor, Effect, Failure, JobSpec, LogLine, Status
+from .model import (
+    FORMAT,
+    Actor,
+    Effect,
+    Failure,
+    Gate,
+    JobKind,
+    JobSpec,
+    LogLine,
+    Mode,
+    Policy,
+    Status,
+    Undo,
+)
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -35,6 +49,11 @@ class ExecutionStarted(_Event, frozen=True, array_like=True, tag=1):
     format: int = FORMAT
     #: what it works upon; empty for the tenant's default entity
     entity: str = ""
+    #: entities it was started on, by id and by selector
+    entities: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    #: execution it does again for what failed there
+    retry_of: str = ""
 
 
 class PhasesPassed(_Event, frozen=True, array_like=True, tag=2):
@@ -65,6 +84,11 @@ class JobScheduled(_Event, frozen=True, array_like=True, tag=5):
     spec: int
     input: Any = None
     visit: int = 1
+    #: entity it is about; empty for none
+    entity: str = ""
+    kind: JobKind = JobKind.EXECUTE
+    #: of VERIFY and ROLLBACK: the job it is about
+    about: int = 0
 
 
 class JobStarted(_Event, frozen=True, array_like=True, tag=6):
@@ -81,6 +105,8 @@ class JobSucceeded(_Event, frozen=True, array_like=True, tag=7):
     attempt: int
     result: Any = None
     effect: Effect = Effect.NONE
+    #: wishes for the inventory, granted with the end of the execution if it completes
+    changes: tuple[EntityChange, ...] = ()
 
 
 class JobFailed(_Event, frozen=True, array_like=True, tag=8):
@@ -324,6 +350,111 @@ class SensorLeft(_Event, frozen=True, array_like=True, tag=30):
     lane: int
 
 
+class PolicySet(_Event, frozen=True, array_like=True, tag=36):
+    """What the workflow says about entities, locks and rollback."""
+
+    policy: Policy
+
+
+class GatesSet(_Event, frozen=True, array_like=True, tag=37):
+    """What has to be met before it begins; said again, whole, whenever one of them changes."""
+
+    gates: tuple[Gate, ...]
+
+
+class EntitiesFound(_Event, frozen=True, array_like=True, tag=38):
+    """Discovered, in the order in which they are worked upon: by type, then id. All lists run in parallel."""
+
+    ids: tuple[str, ...]
+    types: tuple[str, ...]
+    modes: tuple[Mode, ...]
+    #: what is locked with them and not worked upon: what they are parts of, and their groups
+    around: tuple[str, ...] = ()
+    around_modes: tuple[Mode, ...] = ()
+
+
+class EntitiesQueued(_Event, frozen=True, array_like=True, tag=39):
+    """In the queue of every one of them, until it can have them all."""
+
+    ticket: int
+    #: the first entity at which it is blocked
+    watch: str = ""
+
+
+class EntitiesWatched(_Event, frozen=True, array_like=True, tag=40):
+    """It looked again, and waits at another entity now."""
+
+    watch: str
+
+
+class EntitiesLocked(_Event, frozen=True, array_like=True, tag=41):
+    """All of them are its own, under this fence."""
+
+    fence: int
+    #: of the queue; that of its fence where it did not wait
+    ticket: int = 0
+
+
+class EntitiesReleased(_Event, frozen=True, array_like=True, tag=42):
+    """Given back, or their queues left."""
+
+    #: executions that waited for one of them
+    woken: tuple[str, ...] = ()
+
+
+class EntityLost(_Event, frozen=True, array_like=True, tag=43):
+    """Taken away by force."""
+
+    entity: str
+    by: str = ""
+    woken: tuple[str, ...] = ()
+
+
+class EffectVerified(_Event, frozen=True, array_like=True, tag=44):
+    """Somebody looked: what was UNKNOWN is DONE or NONE, or still UNKNOWN."""
+
+    job: int
+    attempt: int
+    effect: Effect
+
+
+class RollbackPlanned(_Event, frozen=True, array_like=True, tag=45):
+    """These jobs will be undone, as far as that goes; in the order of the plan. The status is ROLLBACK from here."""
+
+    jobs: tuple[int, ...]
+    actor: Actor = Actor()
+
+
+class EntrySettled(_Event, frozen=True, array_like=True, tag=46):
+    """Rollback is over for that entry of the ledger."""
+
+    job: int
+    outcome: Undo
+    failure: Failure | None = None
+
+
+class InventoryChanged(_Event, frozen=True, array_like=True, tag=47):
+    """What the blocks asked for was done, in the commit that completes the execution: (entity, version it has now; 0
+    if it is gone)."""
+
+    entities: tuple[tuple[str, int], ...]
+
+
+class ExecutionAcked(_Event, frozen=True, array_like=True, tag=48):
+    """Somebody has seen how it ended, and answers for what it left."""
+
+    actor: Actor
+    note: str = ""
+    #: executions that waited for entities it had quarantined
+    woken: tuple[str, ...] = ()
+
+
+class EndAwaited(_Event, frozen=True, array_like=True, tag=49):
+    """Another execution wants to know when this one has ended."""
+
+    execution: str
+
+
 Event: TypeAlias = (
     ExecutionStarted
     | PhasesPassed
@@ -360,4 +491,18 @@ Event: TypeAlias = (
     | SensorChanged
     | SensorAwaited
     | SensorLeft
+    | PolicySet
+    | GatesSet
+    | EntitiesFound
+    | EntitiesQueued
+    | EntitiesWatched
+    | EntitiesLocked
+    | EntitiesReleased
+    | EntityLost
+    | EffectVerified
+    | RollbackPlanned
+    | EntrySettled
+    | InventoryChanged
+    | ExecutionAcked
+    | EndAwaited
 )

@@ -6,9 +6,11 @@ have started: a claimed attempt without an answer is UNKNOWN, never assumed away
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from .model import Effect, JobSpec
+from .model import Effect, JobSpec, Undo
 
 
 class Entry(msgspec.Struct, array_like=True, gc=False):
@@ -21,6 +23,18 @@ class Entry(msgspec.Struct, array_like=True, gc=False):
     attempt: int
     effect: Effect
     unknown: int = 0
+    entity: str = ""
+    lane: int = 0
+    #: what it was given and what came of it, where a hook of its block may want to know
+    input: Any = None
+    result: Any = None
+    undo: Undo = Undo.NOT_TRIED
+    #: why it could not be undone
+    reason: str = ""
+    #: the job failed, whatever it left
+    is_failed: bool = False
+    #: somebody has looked what came of it
+    is_verified: bool = False
 
     @property
     def is_residue(self) -> bool:
@@ -53,6 +67,16 @@ def record(ledger: dict[int, Entry], entry: Entry, spec: JobSpec) -> None:
     if entry.effect is Effect.NONE and entry.unknown == 0:
         return
     ledger[entry.job] = entry
+
+
+def verify(ledger: dict[int, Entry], entry: Entry, effect: Effect) -> None:
+    """Somebody has looked what came of an attempt of unknown outcome."""
+    if entry.effect is not Effect.UNKNOWN or effect is Effect.UNKNOWN:
+        return
+    if effect is Effect.NONE and entry.unknown == 0:
+        del ledger[entry.job]
+    else:
+        entry.effect = effect
 
 
 def residue(ledger: dict[int, Entry]) -> tuple[int, ...]:

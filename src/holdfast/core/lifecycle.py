@@ -76,6 +76,14 @@ QUIET_START: tuple[S, ...] = (
     S.SCHEDULED, S.LOCKING, S.LOCKED, S.RUNNING,
 )  # fmt: skip
 
+#: What an acknowledged end is called; one that is acknowledged already stays so.
+ACKED: dict[S, S] = {
+    S.COMPLETED: S.COMPLETED_ACK,
+    S.FAILED_SAFE: S.FAILED_SAFE_ACK,
+    S.FAILED_UNSAFE: S.FAILED_UNSAFE_ACK,
+    S.CANCELLED: S.CANCELLED_ACK,
+}
+
 #: New forward steps may be entered only here.
 MOVING = frozenset({S.RUNNING})
 

@@ -84,6 +84,25 @@ class Effect(IntEnum):
     UNDONE = 3
 
 
+class Undo(IntEnum):
+    """What rollback made of an entry of the ledger."""
+
+    NOT_TRIED = 0
+    UNDONE = 1
+    ROLLBACK_FAILED = 2
+    NOT_COMPENSABLE = 3
+    SKIPPED_BELOW_FAILURE = 4
+
+
+class Mode(IntEnum):
+    """How an execution holds an entity. The first two are intentions: something inside of it is held so."""
+
+    IS = 1
+    IX = 2
+    S = 3
+    X = 4
+
+
 class Wait(IntEnum):
     """What a lane is waiting for; NOTHING means it has ended or is about to move."""
 
@@ -159,6 +178,15 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True):
     timeout: int = 0
     retry: Retry = Retry()
     kind: JobKind = JobKind.EXECUTE
+    #: type of the entities it runs on, one job for each; empty or `global`: once
+    run_on: str = ""
+    has_acquire: bool = False
+    has_verify: bool = False
+    has_rollback: bool = False
+    #: its rollback is right even where nobody knows whether there is anything to undo
+    accepts_unknown: bool = False
+    #: point of no return: never undone
+    is_pivot: bool = False
 
     @property
     def may_repeat(self) -> bool:
@@ -182,6 +210,54 @@ class BlockOffer(msgspec.Struct, frozen=True, omit_defaults=True):
     result: dict[str, Any] = {}
     #: of its source; the same name and version with another one is other code
     digest: str = ""
+    #: type of the entities it runs on by default; empty: whatever the step says
+    run_on: str = ""
+    #: hooks it has
+    has_acquire: bool = False
+    has_verify: bool = False
+    has_rollback: bool = False
+    accepts_unknown: bool = False
+    is_pivot: bool = False
+
+
+class Policy(msgspec.Struct, frozen=True, array_like=True):
+    """What a workflow says about its entities, its locks and the way back. Pinned when the execution starts."""
+
+    #: it discovers and locks entities before its first step
+    works_on_entities: bool = False
+    #: `auto`, `manual` (stays in ERROR until somebody decides) or `none`
+    rollback: str = "auto"
+    #: what becomes of entities left in doubt: `release` (suspect) or `quarantine` (nobody may lock them) until ACK
+    on_unsafe: str = "release"
+    #: its entity locks are shared; every block is pure then
+    is_shared: bool = False
+    #: µs to wait for the locks; 0 for ever
+    lock_timeout: int = 0
+    #: `wait` or `fail`
+    on_conflict: str = "wait"
+    #: refuse entities that are suspect
+    requires_clean: bool = False
+    #: no entity at all is an error
+    requires_entities: bool = False
+    #: in the lock queue; the higher goes first
+    priority: int = 0
+
+
+class Gate(msgspec.Struct, frozen=True, array_like=True):
+    """Something that has to be so before an execution begins. All gates are met together, or it waits."""
+
+    #: `not-before`, `window`, `approval` or `after`
+    kind: str
+    #: what is asked, when the window is, or which execution must have ended
+    what: str = ""
+    #: µs; of `not-before`, and the next opening of a `window`
+    due: int = 0
+    #: µs; past it the execution fails safe; 0 for never
+    deadline: int = 0
+    is_met: bool = False
+    #: who met it, with which words
+    by: str = ""
+    note: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):

@@ -6,14 +6,16 @@ attempts or effects; it returns commands, and the core turns each into events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
+from .entity_locks import Contention
+from .inventory import EntityChange, EntityRow, Found
 from .locks import WINDOW, LockRow
-from .model import BlobRef, BlockOffer, Failure, JobSpec, LogLine, Problem
-from .sensors import EntityRow, SensorRow
+from .model import BlobRef, BlockOffer, Failure, Gate, JobSpec, LogLine, Policy, Problem
+from .sensors import SensorRow
 
 if TYPE_CHECKING:
     from .state import State
@@ -122,6 +124,8 @@ class ScheduleJob(msgspec.Struct, frozen=True, gc=False):
     spec: int
     input: Any = None
     visit: int = 1
+    #: entity it is about; one the execution has locked
+    entity: str = ""
 
 
 class SetTimer(msgspec.Struct, frozen=True, gc=False):
@@ -270,6 +274,33 @@ Command: TypeAlias = (
 )
 
 
+# --- what it works upon --------------------------------------------------------------------------------
+class Wanted(msgspec.Struct, frozen=True):
+    """Entities a workflow wants to work upon."""
+
+    #: `ids`; `select`; or, of everything wanted before it, `children` (parts, of a type), `parent`, `members` (of the
+    #: groups among them)
+    kind: str
+    ids: tuple[str, ...] = ()
+    #: of `select`: equalities, (key, value), that an index answers: `type`, `parent`, `group`, `label.NAME`,
+    #: `fact.NAME`; or `any.NAME` for a label or else a fact of that name
+    terms: tuple[tuple[str, str], ...] = ()
+    #: of `select`: what remains to be asked of each; nothing where the terms say it all
+    test: Callable[[EntityRow], bool] | None = None
+    #: as it was written, for messages
+    text: str = ""
+    #: only entities of that type; empty for all
+    type: str = ""
+
+
+class Acquire(msgspec.Struct, frozen=True):
+    """A step whose block is asked which entities it needs."""
+
+    step: int
+    spec: int
+    input: Any = None
+
+
 # --- shared rows a decision may depend on ----------------------------------------------------------
 class Missing(Exception):
     """Raised inside a decision when it needs rows that were not read; becomes `Need`."""
@@ -337,6 +368,56 @@ class EntityKey(msgspec.Struct, frozen=True):
     id: str
 
 
+class SelectKey(msgspec.Struct, frozen=True):
+    """Entities for which all these equalities hold (see `Wanted.terms`); all of the tenant where there are none."""
+
+    tenant: str
+    terms: tuple[tuple[str, str], ...]
+    #: `Found` is enough; otherwise whole rows
+    is_brief: bool = True
+
+
+class FoundKey(msgspec.Struct, frozen=True):
+    """These entities, by id; those that do not exist are not in the answer."""
+
+    tenant: str
+    ids: tuple[str, ...]
+
+
+class RelatedKey(msgspec.Struct, frozen=True):
+    """`children` (their parent is one of these) or `members` (one of these is among their groups)."""
+
+    tenant: str
+    relation: str
+    ids: tuple[str, ...]
+
+
+class ContentionKey(msgspec.Struct, frozen=True):
+    """What stands in the way at these entities, sorted by id. Reading it locks their rows until the commit."""
+
+    tenant: str
+    ids: tuple[str, ...]
+
+
+class WatchersKey(msgspec.Struct, frozen=True):
+    """Executions that watch an entity which that execution holds or waits for. Reading it locks those rows."""
+
+    tenant: str
+    execution: str
+
+
+class TicketKey(msgspec.Struct, frozen=True):
+    """A number greater than all that were ever given; each key is given one of its own, once per transaction."""
+
+    execution: str
+
+
+class ChangesKey(msgspec.Struct, frozen=True):
+    """Changes to the inventory that the jobs of an execution asked for, oldest first."""
+
+    execution: str
+
+
 class HeaderKey(msgspec.Struct, frozen=True):
     """The row of an execution, where its history does not matter."""
 
@@ -353,6 +434,13 @@ Key: TypeAlias = (
     | LockKey
     | SensorKey
     | EntityKey
+    | SelectKey
+    | FoundKey
+    | RelatedKey
+    | ContentionKey
+    | WatchersKey
+    | TicketKey
+    | ChangesKey
     | HeaderKey
 )
 
@@ -404,6 +492,26 @@ class Reads(Protocol):
 
     def entity(self, key: EntityKey) -> EntityRow | None: ...
 
+    def select(self, key: SelectKey) -> tuple[Found, ...] | tuple[EntityRow, ...]: ...
+
+    def found(self, key: FoundKey) -> tuple[Found, ...]: ...
+
+    def related(self, key: RelatedKey) -> tuple[Found, ...]: ...
+
+    def contention(self, key: ContentionKey) -> Contention:
+        """With what the decisions of this turn did before."""
+        ...
+
+    def watchers(self, key: WatchersKey) -> tuple[str, ...]: ...
+
+    def ticket(self, key: TicketKey) -> int: ...
+
+    def changes(self, key: ChangesKey) -> tuple[EntityChange, ...]: ...
+
+    def header_status(self, execution: str) -> int | None:
+        """The status another execution has, by its row; nothing where there is none."""
+        ...
+
 
 class Program(Protocol):
     """One definition, compiled. Immutable and shared between executions."""
@@ -434,6 +542,25 @@ class Program(Protocol):
     @property
     def retention(self) -> tuple[str, str]:
         """How long its executions are kept, and the hash they are counted under; empty: the defaults."""
+        ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+    def gates(self, input: Any, now: int) -> tuple[Gate, ...]:
+        """What the workflow wants to be so before it begins."""
+        ...
+
+    def wanted(self, input: Any) -> tuple[Wanted, ...]:
+        """The entities it names by itself, in the order in which they are looked for."""
+        ...
+
+    def selector(self, text: str) -> Wanted:
+        """A selector somebody gave with the start; refuses one it cannot read."""
+        ...
+
+    def acquires(self, input: Any, specs: Sequence[JobSpec]) -> tuple[Acquire, ...]:
+        """Steps whose blocks have to be asked which entities they need."""
         ...
 
     def label(self, step: int) -> str:

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from .model import Actor, Effect, Failure, LogLine
+from .inventory import EntityChange
+from .model import Actor, Effect, Failure, Gate, LogLine
 
 
 class _Request(msgspec.Struct, frozen=True, gc=False):
@@ -29,6 +30,14 @@ class StartExecution(_Request, frozen=True):
     actor: Actor = Actor()
     #: what it works upon; empty for the tenant's default entity
     entity: str = ""
+    #: entities to run on, by id and by selector
+    entities: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    gates: tuple[Gate, ...] = ()
+    #: in the lock queue; nothing: what the workflow says
+    priority: int | None = None
+    #: execution it does again for what failed there
+    retry_of: str = ""
 
 
 class ClaimJob(_Request, frozen=True):
@@ -45,6 +54,7 @@ class CompleteJob(_Request, frozen=True):
     result: Any = None
     effect: Effect | None = None
     logs: tuple[LogLine, ...] = ()
+    changes: tuple[EntityChange, ...] = ()
 
 
 class FailJob(_Request, frozen=True):
@@ -105,6 +115,46 @@ class ReplayExecution(_Request, frozen=True):
     actor: Actor = Actor()
 
 
+class AckExecution(_Request, frozen=True):
+    """Somebody has seen how it ended."""
+
+    note: str = ""
+    actor: Actor = Actor()
+
+
+class RollBack(_Request, frozen=True):
+    """Of an execution that waits in ERROR for a decision: undo what it did."""
+
+    actor: Actor = Actor()
+    reason: str = ""
+
+
+class GiveUp(_Request, frozen=True):
+    """Of an execution that waits in ERROR for a decision: end it as it is."""
+
+    actor: Actor = Actor()
+    reason: str = ""
+
+
+class MeetGate(_Request, frozen=True):
+    """A person's word on an `approval` gate."""
+
+    is_approved: bool = True
+    note: str = ""
+    #: which one, from 0; -1 for the first that waits for a word
+    gate: int = -1
+    actor: Actor = Actor()
+
+
+class FreeEntity(_Request, frozen=True):
+    """Take an entity from this execution, which holds it; asked by people."""
+
+    entity: str
+    #: under which it is held, so that nobody else loses it by mistake
+    fence: int
+    by: str = ""
+
+
 class FreeLock(_Request, frozen=True):
     """Take a lock from this execution, which holds it; asked by people."""
 
@@ -144,6 +194,34 @@ class DeliverSignal(msgspec.Struct, frozen=True, array_like=True, tag=4):
     tenant: str = ""
 
 
+class CheckGates(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """It may be time to begin, or too late for it."""
+
+
+class TryLocks(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """An entity that the execution waits for may be free."""
+
+
+class TimeOutLocks(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """It has waited long enough for its entities."""
+
+    ticket: int
+
+
+class AwaitEnd(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Another execution wants to know when this one has ended."""
+
+    execution: str
+    tenant: str = ""
+
+
+class HearEnd(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """An execution this one waits for has ended."""
+
+    execution: str
+    status: int = 0
+
+
 class WakeLock(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """The lane that waited for that lock has it."""
 
@@ -180,7 +258,21 @@ class LoseLock(msgspec.Struct, frozen=True, array_like=True, tag=14):
     by: str = ""
 
 
-Due: TypeAlias = FireTimer | ReleaseJob | TakeTurn | DeliverSignal | WakeLock | WakeSensor | BreakLock | LoseLock
+Due: TypeAlias = (
+    FireTimer
+    | ReleaseJob
+    | TakeTurn
+    | DeliverSignal
+    | CheckGates
+    | TryLocks
+    | TimeOutLocks
+    | AwaitEnd
+    | HearEnd
+    | WakeLock
+    | WakeSensor
+    | BreakLock
+    | LoseLock
+)
 Request: TypeAlias = (
     StartExecution
     | ClaimJob
@@ -195,6 +287,16 @@ Request: TypeAlias = (
     | ReleaseJob
     | TakeTurn
     | DeliverSignal
+    | CheckGates
+    | TryLocks
+    | TimeOutLocks
+    | AwaitEnd
+    | HearEnd
+    | AckExecution
+    | RollBack
+    | GiveUp
+    | MeetGate
+    | FreeEntity
     | FreeLock
     | WakeLock
     | WakeSensor

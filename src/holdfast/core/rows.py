@@ -13,8 +13,9 @@ import msgspec
 
 from . import events as e
 from . import requests as r
+from .inventory import EntityChange, EntityRow, Flag
 from .locks import Claim
-from .model import JobStatus, Level, LogLine
+from .model import JobStatus, Level, LogLine, Mode
 from .state import State, apply
 
 
@@ -80,12 +81,39 @@ class SensorChange(msgspec.Struct, array_like=True, gc=False):
     by: str
 
 
+class EntityClaims(msgspec.Struct, array_like=True, gc=False):
+    """The places one execution has at all its entities."""
+
+    tenant: str
+    execution: str
+    ticket: int
+    priority: int
+    #: 0: it waits
+    fence: int
+    since: int
+    #: where it waits
+    watch: str
+    #: sorted
+    entities: tuple[str, ...]
+    modes: tuple[Mode, ...]
+
+
 class Rows:
     """What the tables have to hold after some events. The last word about a row counts; `None`: it is gone."""
 
     __slots__ = (
         "agenda",
+        "changes",
+        "changes_gone",
         "claims",
+        "entities",
+        "entities_granted",
+        "entities_lost",
+        "entities_queued",
+        "entities_released",
+        "entities_watching",
+        "flags",
+        "flags_gone",
         "grants",
         "jobs",
         "locks",
@@ -114,11 +142,45 @@ class Rows:
         #: (tenant, entity, kind, name, execution, lane); the lanes that are gone go first
         self.sensor_waits: dict[tuple[str, str, str, str, str, int], None] = {}
         self.sensor_waits_gone: dict[tuple[str, int], None] = {}
+        # Entity locks, by execution. Written in this order: new places, then grants, then watches, then what was
+        # lost, then what is over. A place that is over stays as a trace of who worked upon what.
+        self.entities_queued: dict[str, EntityClaims] = {}
+        #: execution → (fence, since) of a place that is stored already
+        self.entities_granted: dict[str, tuple[int, int]] = {}
+        #: execution → the one entity it watches from now on
+        self.entities_watching: dict[str, str] = {}
+        #: (tenant, entity, execution)
+        self.entities_lost: dict[tuple[str, str, str], None] = {}
+        self.entities_released: dict[str, None] = {}
+        #: (tenant, flag)
+        self.flags: list[tuple[str, Flag]] = []
+        #: executions that were acknowledged
+        self.flags_gone: dict[str, None] = {}
+        #: (tenant, id); `None`: deleted
+        self.entities: dict[tuple[str, str], EntityRow | None] = {}
+        #: (execution, job, change): asked for, kept aside
+        self.changes: list[tuple[str, int, EntityChange]] = []
+        self.changes_gone: dict[str, None] = {}
 
     @property
     def is_sharing(self) -> bool:
         """Whether it has anything of what executions share."""
         return bool(self.claims or self.sensors or self.sensor_waits or self.sensor_waits_gone)
+
+    @property
+    def is_about_entities(self) -> bool:
+        return bool(
+            self.entities_queued
+            or self.entities_granted
+            or self.entities_watching
+            or self.entities_lost
+            or self.entities_released
+            or self.flags
+            or self.flags_gone
+            or self.entities
+            or self.changes
+            or self.changes_gone
+        )
 
 
 def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> None:

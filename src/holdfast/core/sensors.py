@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from . import events as e
-from .model import DEFAULT_ENTITY
 
 #: Bytes, encoded, that a value may have; see error HF0721.
 VALUE_LIMIT = 64 * 1024
@@ -41,22 +40,6 @@ class Watched(msgspec.Struct, frozen=True, gc=False):
     row: SensorRow | None = None
     #: (execution, lane)
     waiters: tuple[tuple[str, int], ...] = ()
-
-
-class EntityRow(msgspec.Struct, frozen=True, gc=False):
-    """A thing worked upon."""
-
-    id: str
-    type: str = ""
-    name: str = ""
-    labels: dict[str, str] = {}
-    created_at: int = 0
-    updated_at: int = 0
-
-
-def default_entity() -> EntityRow:
-    """Every tenant has one, stored or not."""
-    return EntityRow(DEFAULT_ENTITY, "default", DEFAULT_ENTITY)
 
 
 def after(watched: Watched, execution: str, event: SensorEvent, at: int) -> Watched:

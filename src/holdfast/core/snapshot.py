@@ -1,6 +1,6 @@
 """A state in parts, so that saving one costs what changed and not what there is.
 
-Part `head` is everything of bounded size; lanes, jobs and ledger entries come in groups. `encode` gives
+Part `head` is everything of bounded size; lanes, jobs, ledger entries and subjects come in groups. `encode` gives
 only the dirty parts; an empty group is an empty part, to be deleted.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from .changes import GROUP_BITS, part
-from .codec import pack, unpack_entries, unpack_head, unpack_jobs, unpack_lanes
+from .codec import pack, unpack_entries, unpack_head, unpack_jobs, unpack_lanes, unpack_subjects
 from .state import State
 
-#: in the order of `state.LANES`, `JOBS`, `LEDGER`
-_GROUPED = ("lanes", "jobs", "ledger")
+#: in the order of `changes.LANES`, `JOBS`, `LEDGER`, `SUBJECTS`
+_GROUPED = ("lanes", "jobs", "ledger", "subjects")
 _SKIPPED = ("dirty", *_GROUPED)
 _HEAD = tuple(name for name in State.__struct_fields__ if name not in _SKIPPED)
 
@@ -47,8 +47,10 @@ def restore(parts: dict[str, bytes]) -> State:
             state.lanes.update((lane.id, lane) for lane in unpack_lanes(data))
         elif kind == "jobs":
             state.jobs.update((job.id, job) for job in unpack_jobs(data))
-        else:
+        elif kind == "ledger":
             state.ledger.update((entry.job, entry) for entry in unpack_entries(data))
+        else:
+            state.subjects.update((subject.index, subject) for subject in unpack_subjects(data))
     state.dirty.clear()
     return state
 

@@ -15,11 +15,26 @@ from . import events as e
 from . import ledger as ledgers
 from . import locks as locking
 from . import sensors as sensing
-from .changes import GROUP_BITS, JOBS, LANES, LEDGER, change, part, restore_mark
+from .changes import GROUP_BITS, JOBS, LANES, LEDGER, SUBJECTS, change, part, restore_mark
 from .lanes import ROOT_LANE, Frame, Lane, Mark
 from .ledger import Entry
-from .lifecycle import QUIET_START, step_to
-from .model import DEFAULT_ENTITY, Actor, Effect, Failure, JobSpec, JobStatus, Status, Wait
+from .lifecycle import ACKED, QUIET_START, step_to
+from .model import (
+    DEFAULT_ENTITY,
+    Actor,
+    Effect,
+    Failure,
+    Gate,
+    JobKind,
+    JobSpec,
+    JobStatus,
+    Mode,
+    Policy,
+    Status,
+    Undo,
+    Wait,
+)
+from .subjects import Progress, Subject
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):
@@ -50,6 +65,10 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     details: Any = None
     #: its worker was told to stop, and nobody waits for the result
     is_stopping: bool = False
+    entity: str = ""
+    kind: JobKind = JobKind.EXECUTE
+    #: of VERIFY and ROLLBACK: the job it is about
+    about: int = 0
 
 
 class Timer(msgspec.Struct, array_like=True, gc=False):
@@ -90,6 +109,31 @@ class State(msgspec.Struct, gc=False):
     locks: dict[tuple[str, str, int], locking.Hold] = {}
     #: sensors its lanes wait for
     awaits: dict[int, tuple[tuple[str, str, str], ...]] = {}
+    policy: Policy = Policy()
+    gates: tuple[Gate, ...] = ()
+    #: entities it was started on, by id and by selector
+    entities: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    retry_of: str = ""
+    #: the entities it works upon, by their place in the sorted set
+    subjects: dict[int, Subject] = {}
+    #: entities locked with them that are not worked upon: what they are parts of, and their groups
+    around: dict[str, Mode] = {}
+    #: its place in the queues of its entities; 0 where it has none
+    ticket: int = 0
+    #: under which it holds its entities; 0 where it does not
+    fence: int = 0
+    #: where it waits
+    watch: str = ""
+    #: since when it waits for its entities, or has them
+    locked_at: int = 0
+    #: jobs have asked for changes of the inventory
+    has_changes: bool = False
+    #: who waits for its end
+    awaited_by: tuple[str, ...] = ()
+    #: who acknowledged its end, and with which words
+    acked_by: str = ""
+    ack_note: str = ""
     next_lane: int = ROOT_LANE + 1
     next_job: int = 1
     next_timer: int = 1
@@ -146,7 +190,10 @@ def _lane_advanced(state: State, event: e.LaneAdvanced) -> None:
 
 def _job_scheduled(state: State, event: e.JobScheduled) -> None:
     id = event.job
-    state.jobs[id] = Job(id, event.lane, event.step, event.spec, event.input, event.visit, scheduled_at=state.at)
+    job = Job(id, event.lane, event.step, event.spec, event.input, event.visit, scheduled_at=state.at)
+    if event.entity or event.kind is not _EXECUTE:
+        job.entity, job.kind, job.about = event.entity, event.kind, event.about
+    state.jobs[id] = job
     state.dirty.add(id >> GROUP_BITS << 2 | JOBS)
     state.next_job = id + 1
     state.jobs_total += 1
@@ -168,6 +215,8 @@ def _job_succeeded(state: State, event: e.JobSucceeded) -> None:
     job.status = JobStatus.SUCCEEDED
     job.result = event.result
     state.jobs_done += 1
+    if event.changes:
+        state.has_changes = True
     _account(state, job, event.attempt, event.effect)
 
 
@@ -258,6 +307,7 @@ def _execution_started(state: State, event: e.ExecutionStarted) -> None:
     state.definition, state.input, state.actor = event.definition, event.input, event.actor
     state.labels, state.format = event.labels, event.format
     state.entity = event.entity or DEFAULT_ENTITY
+    state.entities, state.select, state.retry_of = event.entities, event.select, event.retry_of
     state.created_at = state.at
 
 
@@ -303,7 +353,7 @@ def _execution_cancelled(state: State, event: e.ExecutionCancelled) -> None:
     _end(state, Status.CANCELLED, event.residue)
 
 
-def _evidence(state: State, event: e.ResultRefused | e.SignalSent) -> None:
+def _evidence(state: State, event: e.ResultRefused | e.SignalSent | e.InventoryChanged) -> None:
     """Nothing changes here."""
 
 
@@ -330,6 +380,76 @@ def _execution_replayed(state: State, event: e.ExecutionReplayed) -> None:
 
 def _retention_set(state: State, event: e.RetentionSet) -> None:
     state.retention, state.retention_hash = event.rule, event.hash
+
+
+def _policy_set(state: State, event: e.PolicySet) -> None:
+    state.policy = event.policy
+
+
+def _gates_set(state: State, event: e.GatesSet) -> None:
+    state.gates = event.gates
+
+
+def _entities_found(state: State, event: e.EntitiesFound) -> None:
+    found = zip(event.ids, event.types, event.modes, strict=True)
+    state.subjects = {index: Subject(index, *each) for index, each in enumerate(found)}
+    state.around = dict(zip(event.around, event.around_modes, strict=True))
+    state.dirty.update(part(SUBJECTS, index) for index in state.subjects)
+
+
+def _entities_queued(state: State, event: e.EntitiesQueued) -> None:
+    state.ticket, state.watch, state.locked_at = event.ticket, event.watch, state.at
+
+
+def _entities_watched(state: State, event: e.EntitiesWatched) -> None:
+    state.watch = event.watch
+
+
+def _entities_locked(state: State, event: e.EntitiesLocked) -> None:
+    state.fence, state.ticket, state.watch, state.locked_at = event.fence, event.ticket, "", state.at
+
+
+def _entities_released(state: State, event: e.EntitiesReleased) -> None:
+    state.fence, state.ticket, state.watch, state.locked_at = 0, 0, "", 0
+
+
+def _entity_lost(state: State, event: e.EntityLost) -> None:
+    for subject in state.subjects.values():
+        if subject.id == event.entity:
+            subject.progress, subject.reason = Progress.LOST, f"taken away by {event.by}" if event.by else ""
+            state.dirty.add(part(SUBJECTS, subject.index))
+    state.around.pop(event.entity, None)
+
+
+def _effect_verified(state: State, event: e.EffectVerified) -> None:
+    entry = state.ledger.get(event.job)
+    if entry is not None:
+        entry.is_verified = True
+        ledgers.verify(state.ledger, entry, event.effect)
+        state.dirty.add(part(LEDGER, event.job))
+
+
+def _rollback_planned(state: State, event: e.RollbackPlanned) -> None:
+    _to(state, Status.ROLLBACK)
+
+
+def _entry_settled(state: State, event: e.EntrySettled) -> None:
+    entry = state.ledger[event.job]
+    entry.undo = event.outcome
+    entry.reason = event.failure.message if event.failure is not None else ""
+    if event.outcome is Undo.UNDONE:
+        entry.effect, entry.unknown = Effect.UNDONE, 0
+    state.dirty.add(part(LEDGER, event.job))
+
+
+def _execution_acked(state: State, event: e.ExecutionAcked) -> None:
+    _to(state, ACKED[state.status])
+    state.acked_by, state.ack_note = event.actor.name, event.note
+
+
+def _end_awaited(state: State, event: e.EndAwaited) -> None:
+    if event.execution not in state.awaited_by:
+        state.awaited_by = (*state.awaited_by, event.execution)
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {
@@ -368,6 +488,20 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.SensorChanged: _sensor_changed,
     e.SensorAwaited: _sensor_waited_for,
     e.SensorLeft: _sensor_waited_for,
+    e.PolicySet: _policy_set,
+    e.GatesSet: _gates_set,
+    e.EntitiesFound: _entities_found,
+    e.EntitiesQueued: _entities_queued,
+    e.EntitiesWatched: _entities_watched,
+    e.EntitiesLocked: _entities_locked,
+    e.EntitiesReleased: _entities_released,
+    e.EntityLost: _entity_lost,
+    e.EffectVerified: _effect_verified,
+    e.RollbackPlanned: _rollback_planned,
+    e.EntrySettled: _entry_settled,
+    e.InventoryChanged: _evidence,
+    e.ExecutionAcked: _execution_acked,
+    e.EndAwaited: _end_awaited,
 }
 assert set(_APPLY) == set(get_args(e.Event)), "every kind of fact has its function"
 
@@ -383,6 +517,7 @@ def _end(state: State, status: Status, residue: tuple[int, ...]) -> None:
     state.residue = residue
     assert not state.locks, "no lock outlives its execution; see sharing.closing"
     assert not state.awaits, "no subscription outlives its execution; see sharing.closing"
+    assert not state.ticket, "no entity lock outlives its execution; see sharing.closing"
     # Lanes stay as they stood: resume and replay go on from there. Nothing of them moves by itself.
     state.dirty.update(part(JOBS, job) for job in state.jobs)
     state.jobs, state.timers = {}, {}
@@ -412,10 +547,20 @@ def _leave(state: State, id: int) -> Job:
 
 
 def _account(state: State, job: Job, attempt: int, effect: Effect) -> None:
-    if effect is Effect.NONE and job.id not in state.ledger:
+    if job.kind is not _EXECUTE or (effect is Effect.NONE and job.id not in state.ledger):
         return
     state.dirty.add(job.id >> GROUP_BITS << 2 | LEDGER)
-    ledgers.record(state.ledger, Entry(job.id, job.step, job.spec, attempt, effect), state.specs[job.spec])
+    ledgers.record(state.ledger, entry_of(job, attempt, effect, state.specs[job.spec]), state.specs[job.spec])
+
+
+def entry_of(job: Job, attempt: int, effect: Effect, spec: JobSpec) -> Entry:
+    """What the ledger says of an attempt that has ended."""
+    entry = Entry(job.id, job.step, job.spec, attempt, effect, entity=job.entity, lane=job.lane)
+    if spec.has_verify or spec.has_rollback:
+        entry.input, entry.result = job.input, job.result
+    entry.is_failed = job.status is not JobStatus.SUCCEEDED
+    return entry
 
 
 _STARTED = JobStatus.STARTED
+_EXECUTE = JobKind.EXECUTE

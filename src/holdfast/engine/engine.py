@@ -21,6 +21,7 @@ from typing import Any
 from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, SyncFailed, TooBusy
 from holdfast.core.ids import make_id
+from holdfast.core.inventory import EntityRow
 from holdfast.core.model import Actor, Failure
 from holdfast.core.program import Program, SensorKey
 from holdfast.core.requests import (
@@ -33,7 +34,6 @@ from holdfast.core.requests import (
     SendSignal,
     StartExecution,
 )
-from holdfast.core.sensors import EntityRow
 from holdfast.failpoints import failpoint
 from holdfast.store.port import Store
 from holdfast.store.records import Batch, Header, TokenRow

@@ -9,6 +9,7 @@ from holdfast.core import events as e
 from holdfast.core import locks, sensors
 from holdfast.core.codec import pack, unpack, unpack_events
 from holdfast.core.errors import Refused
+from holdfast.core.inventory import EntityRow, default_entity
 from holdfast.core.locks import LOCK_EVENTS, LockEvent, LockRow
 from holdfast.core.model import DEFAULT_ENTITY, INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, BlockOffer, blob_digest
 from holdfast.core.program import (
@@ -26,7 +27,7 @@ from holdfast.core.program import (
     TooLong,
     WorkflowKey,
 )
-from holdfast.core.sensors import SENSOR_EVENTS, EntityRow, SensorEvent, SensorRow, Watched, default_entity
+from holdfast.core.sensors import SENSOR_EVENTS, SensorEvent, SensorRow, Watched
 from holdfast.core.sharing import SHARED
 from holdfast.core.state import State
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.codec import pack
 from holdfast.core.errors import InvalidRequest, SensorTooLarge, UnknownEntity, UnknownLock, UnknownSensor
+from holdfast.core.inventory import EntityRow, default_entity
 from holdfast.core.locks import LockRow
 from holdfast.core.model import DEFAULT_ENTITY, Actor
 from holdfast.core.program import LockKey, SensorKey
 from holdfast.core.requests import FreeLock
 from holdfast.core.rows import ClaimRow, SensorChange
-from holdfast.core.sensors import KINDS, VALUE_LIMIT, EntityRow, default_entity
+from holdfast.core.sensors import KINDS, VALUE_LIMIT
 from holdfast.core.sharing import LOCK_SENSOR, is_name
 from holdfast.core.state import State
 from holdfast.core.views import ClaimView, EntityView, LockView, SensorView

@@ -44,6 +44,8 @@ def build(turn: Turn) -> None:
     batch.logs += rows.logs
     if rows.is_sharing:
         batch.share(rows)
+    if rows.is_about_entities:
+        batch.share_entities(rows)
     batch.starts += turn.starts.values()
     for (execution, digest), data in turn.reads.fresh.items():
         if execution in turn.touched:

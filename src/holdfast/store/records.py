@@ -6,9 +6,9 @@ from operator import attrgetter
 
 import msgspec
 
+from holdfast.core.inventory import EntityChange, EntityRow, Flag
 from holdfast.core.model import BlockOffer, Status
-from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LogRow, Rows, SensorChange
-from holdfast.core.sensors import EntityRow
+from holdfast.core.rows import AgendaRow, ClaimRow, EntityClaims, JobRow, LogRow, Rows, SensorChange
 
 
 class HistoryRow(msgspec.Struct, gc=False):
@@ -185,6 +185,26 @@ class Batch(msgspec.Struct):
     sensor_waits_gone: list[tuple[str, int]] = []
     #: (tenant, entity)
     entities: list[tuple[str, EntityRow]] = []
+    #: (tenant, id)
+    entities_gone: list[tuple[str, str]] = []
+    # Entity locks, written in this order; see `Rows`.
+    entity_claims: list[EntityClaims] = []
+    #: (execution, fence, since)
+    entity_grants: list[tuple[str, int, int]] = []
+    #: (execution, entity): the only one it watches
+    entity_watches: list[tuple[str, str]] = []
+    #: (tenant, entity, execution)
+    entity_claims_lost: list[tuple[str, str, str]] = []
+    #: executions
+    entity_claims_over: list[str] = []
+    #: (tenant, flag)
+    flags: list[tuple[str, Flag]] = []
+    #: executions whose flags are gone
+    flags_gone: list[str] = []
+    #: (execution, job, change) to the inventory, kept aside until the execution completes
+    changes: list[tuple[str, int, EntityChange]] = []
+    #: executions whose changes were made, or never will be
+    changes_gone: list[str] = []
 
     @property
     def is_empty(self) -> bool:
@@ -200,6 +220,20 @@ class Batch(msgspec.Struct):
         self.sensors_gone += [sensor for sensor, row in rows.sensors.items() if row is None]
         self.sensor_waits += rows.sensor_waits
         self.sensor_waits_gone += rows.sensor_waits_gone
+
+    def share_entities(self, rows: Rows) -> None:
+        """The same for entities, their locks and their changes."""
+        self.entities += [(tenant, row) for (tenant, _), row in rows.entities.items() if row is not None]
+        self.entities_gone += [key for key, row in rows.entities.items() if row is None]
+        self.entity_claims += rows.entities_queued.values()
+        self.entity_grants += [(id, *granted) for id, granted in rows.entities_granted.items()]
+        self.entity_watches += rows.entities_watching.items()
+        self.entity_claims_lost += rows.entities_lost
+        self.entity_claims_over += rows.entities_released
+        self.flags += rows.flags
+        self.flags_gone += rows.flags_gone
+        self.changes += rows.changes
+        self.changes_gone += rows.changes_gone
 
     @property
     def is_sharing(self) -> bool:

@@ -11,10 +11,11 @@ from typing import Any
 
 from holdfast.core.codec import unpack
 from holdfast.core.ids import from_key, to_key
+from holdfast.core.inventory import EntityRow
 from holdfast.core.locks import Claim, LockRow
 from holdfast.core.program import EntityKey, LockKey, SensorKey
 from holdfast.core.rows import ClaimRow, LockHead, SensorChange
-from holdfast.core.sensors import EntityRow, SensorRow, Watched
+from holdfast.core.sensors import SensorRow, Watched
 
 Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 

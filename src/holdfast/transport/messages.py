@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.inventory import EntityChange
 from holdfast.core.model import BlockOffer, Effect, Failure, LogLine
 
 
@@ -48,6 +49,16 @@ class Welcome(msgspec.Struct, frozen=True):
     warnings: list[str] = []
 
 
+class Forward(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The job that a VERIFY or ROLLBACK job is about; its input is the parcel's own."""
+
+    job: int
+    attempt: int
+    #: DONE or UNKNOWN
+    effect: str
+    result: Any = None
+
+
 class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):
     """One attempt at a job, handed to a worker."""
 
@@ -66,6 +77,16 @@ class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):
     entity: str = ""
     #: what the previous attempt last said in a heartbeat
     details: Any = None
+    #: exact version of the block
+    version: str = ""
+    #: EXECUTE, ACQUIRE, VERIFY or ROLLBACK
+    kind: str = "EXECUTE"
+    #: under which the entity is held
+    fence: int = 0
+    #: of VERIFY and ROLLBACK: what became of the job they are about
+    forward: Forward | None = None
+    #: the entity as the inventory has it: type, name, parent, groups, labels, facts
+    context: dict[str, Any] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,6 +107,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     #: stopped because a cancel notice asked for it
     is_cancelled: bool = False
     logs: list[LogLine] = []
+    #: wishes for the inventory
+    changes: list[EntityChange] = []
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
