@@ -231,6 +231,7 @@ class _Transition(Attempts):
                     self._obey(p.Fail(Failure("value-too-large", f"the output: {error}", code="HF0701")))
                     return
                 self._drop_waiting()
+                self._drop_looking()
                 self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
                 if self._is_cancelling:
@@ -264,10 +265,12 @@ _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.ResumeExecution: _Transition._resume,
     r.ReplayExecution: _Transition._replay,
     r.DeliverSignal: _Transition._deliver,
+    r.AckExecution: _Transition._ack,
+    r.RollBack: _Transition._roll_back,
+    r.GiveUp: _Transition._give_up,
     **dict.fromkeys(get_args(Waking), _Transition._wake),
 }
 # The contract's placeholders; each goes when its answer is there.
-for _kind in (r.CheckGates, r.TryLocks, r.TimeOutLocks, r.AwaitEnd, r.HearEnd, r.AckExecution, r.RollBack, r.GiveUp,
-              r.MeetGate, r.FreeEntity):  # fmt: skip
+for _kind in (r.CheckGates, r.TryLocks, r.TimeOutLocks, r.AwaitEnd, r.HearEnd, r.MeetGate, r.FreeEntity):
     _ANSWER.setdefault(_kind, lambda transition, request: None)
 assert {*_ANSWER, r.StartExecution} == set(get_args(r.Request)), "every request has its answer"
