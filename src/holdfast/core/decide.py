@@ -123,6 +123,10 @@ class _Transition(Attempts):
     # --- going on after an end -----------------------------------------------------------------------
     def _resume(self, request: r.ResumeExecution) -> None:
         program = self._ended("resume")
+        if self.state.has_undone:
+            raise CannotResume(
+                f"execution {self.state.id} cannot carry on: what it did before was undone; replay it, or start again"
+            )
         if not request.is_forced:
             why = program.may_resume(self.state)
             if why:
@@ -188,7 +192,13 @@ class _Transition(Attempts):
             elif isinstance(command, p.ScheduleJob):
                 self.events.append(
                     e.JobScheduled(
-                        self.next_job, command.lane, command.step, command.spec, command.input, command.visit
+                        self.next_job,
+                        command.lane,
+                        command.step,
+                        command.spec,
+                        command.input,
+                        command.visit,
+                        command.entity,
                     )
                 )
                 self.next_job += 1

@@ -48,6 +48,7 @@ OF_STOPPING: dict[str, str] = {
 #: ends of an execution that no step sees
 OF_THE_ENGINE: dict[str, str] = {
     "program-error": "the interpreter tripped over a bug of its own; please report it",
+    "not-compensable": "what a job did cannot be undone; in the history of a rollback only",
     "engine-error": "the engine tripped over a bug of its own; please report it",
 }
 KINDS: dict[str, str] = {**OF_STEPS, **OF_BLOCKS, **OF_STOPPING, **OF_THE_ENGINE}
