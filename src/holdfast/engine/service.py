@@ -57,9 +57,10 @@ from .items import Reply, committed, future_reply
 from .rebuild import rebuild, transitions
 from .retention import Keeping
 from .retention import keeping as default_keeping
-from .reviving import RevivingVerbs, waits_of
+from .reviving import waits_of
 from .sharing import lock_rows
 from .showing import Unread, shown, view_of
+from .verdicts import VerdictVerbs
 from .why import Waiting, explain, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
@@ -69,7 +70,7 @@ LABEL_LIMIT = 64
 REASON_LIMIT = 2000
 
 
-class Service(RevivingVerbs):
+class Service(VerdictVerbs):
     """`engine` is None where nobody may write: then only the reading verbs work."""
 
     def __init__(self, store: Store, engine: Engine | None = None, keeping: Keeping | None = None) -> None:

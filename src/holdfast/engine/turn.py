@@ -34,10 +34,10 @@ from holdfast.core.requests import (
 from holdfast.core.rows import JobRow, LogRow, Rows, item_of, queued, transit
 from holdfast.core.sharing import ENDINGS, SHARED
 from holdfast.core.snapshot import restore
-from holdfast.core.state import Job, State, fold, open_state
+from holdfast.core.state import Job, State, fold, open_state, spec_of
 from holdfast.failpoints import failpoint
 from holdfast.store.records import Batch, Header, Locked, PublishedRow, StartRow
-from holdfast.transport.messages import CancelNotice, Parcel
+from holdfast.transport.messages import CancelNotice, Forward, Parcel
 
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
@@ -441,14 +441,22 @@ class Turn:
         return ()
 
     def _parcel(self, state: State, job: Job, session: Session) -> Parcel:
-        spec = state.specs[job.spec]
+        spec = spec_of(state, job)
         input = self.reads.unpacked(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
         # Of the visit, so that whoever gets it twice can tell: also when an operator has the step entered again.
         key = f"{state.id}/{job.step}/{job.lane}/{job.visit}"
+        forward = None
+        if job.about:
+            key = f"{state.id}/{job.kind.name.lower()}/{job.id}"
+            entry = state.ledger.get(job.about)
+            if entry is not None:
+                result = self.reads.unpacked(state.id, entry.result)
+                forward = Forward(entry.job, entry.attempt, entry.effect.name, result)
         return Parcel(
             state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, key, state.workflow,
-            self.reads.label(state.definition, job.step), "", job.details,
+            self.reads.label(state.definition, job.step), job.entity, job.details, kind=job.kind.name,
+            forward=forward,
         )  # fmt: skip
 
     # --- afterwards -----------------------------------------------------------------------------------
@@ -540,5 +548,6 @@ _SUMMARISED = frozenset(
         e.ExecutionCompleted,
         e.ExecutionFailed,
         e.ExecutionCancelled,
+        e.ExecutionAcked,
     }
 )

@@ -11,9 +11,10 @@ from holdfast.core.ids import short
 from holdfast.core.lanes import APPROVAL, DELAY, PAUSE, ROOT_LANE, WAITING, Lane
 from holdfast.core.lifecycle import may
 from holdfast.core.locks import Hold, LockRow
-from holdfast.core.model import JobStatus, Status, Wait
+from holdfast.core.model import JobKind, JobStatus, Status, Wait
 from holdfast.core.program import Program
-from holdfast.core.state import Job, State
+from holdfast.core.state import FAR, Job, State, spec_of
+from holdfast.core.verdict import reason_of
 from holdfast.core.views import Reason, WhyView, seconds
 from holdfast.store.records import WorkerRow
 
@@ -228,9 +229,15 @@ def with_stumbles(view: WhyView, stumbles: list[tuple[str, Stumble]]) -> WhyView
 def _job(
     state: State, job: Job, workers: list[WorkerRow], busy: dict[str, int], label: Callable[[int], str], now: int
 ) -> Reason:
-    spec = state.specs[job.spec]
+    spec = spec_of(state, job)
     step = label(job.step)
     what = f"job {job.id} (step {step}, block {spec.block})"
+    if job.about:
+        what = (
+            f"job {job.id} ({'rollback' if job.kind is JobKind.ROLLBACK else 'verify'} of job {job.about}, step {step})"
+        )
+    elif job.status is JobStatus.RESCHEDULED and job.due == FAR:
+        return Reason("verify", f"{what} may have taken effect; somebody looks before it goes on", step)
     match job.status:
         case JobStatus.STARTED:
             since = seconds(max(0, now - job.started_at))
@@ -292,5 +299,9 @@ def _residue(state: State, label: Callable[[int], str]) -> list[Reason]:
         done = "took effect" if entry.effect.name == "DONE" else "may have taken effect"
         step = label(entry.step)
         text = f"job {id} (step {step}, block {block}, attempt {entry.attempt}) {done}"
-        reasons.append(Reason("residue", text, step))
+        why = reason_of(state, entry)
+        on = f" on {entry.entity}" if entry.entity else ""
+        reasons.append(
+            Reason("residue", f"{text}{on}{f': {why}' if why else ''}", step, f"holdfast ledger {short(state.id)}")
+        )
     return reasons
