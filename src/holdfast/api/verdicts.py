@@ -49,7 +49,7 @@ async def ack(call: Call[Nothing, AckBody]) -> Reply:
     refusals=(*_UNKNOWN, NothingToUndo, *_WRITING),
 )  # fmt: skip
 async def rollback(call: Call[WaitQuery, DecisionBody]) -> Reply:
-    """Undo what an execution did that waits in ERROR for a decision; `wait` holds the answer back until it has ended."""
+    """Undo what an execution did that waits in ERROR for a decision; `wait` holds the answer back until then."""
     return await _say(call, rolling_back(call.actor, call.body.reason), call.query.wait)
 
 

@@ -87,11 +87,10 @@ def ack_command(id: str, note: str, output: str, server: str, token: str, store:
         view = verbs.ack(id, note)
     if output == "json":
         emit(view, output)
-    else:
-        by = f" by {view.acked_by}" if view.acked_by else ""
-        say(
-            f"{bold(view.id[:8])} is {status(view.status)}: acknowledged{by}{f': {view.ack_note}' if view.ack_note else ''}"
-        )
+        return
+    by = f" by {view.acked_by}" if view.acked_by else ""
+    note = f": {view.ack_note}" if view.ack_note else ""
+    say(f"{bold(view.id[:8])} is {status(view.status)}: acknowledged{by}{note}")
 
 
 @click.command("rollback", short_help="Undo what an execution did that waits for a decision.")

@@ -1,4 +1,4 @@
-"""Verbs for what an execution leaves behind: its ledger, rollback or fail by somebody's word, ack. Part of `Service`."""
+"""Verbs for what an execution leaves behind: ledger, rollback or fail by somebody's word, ack. Part of `Service`."""
 
 from __future__ import annotations
 
