@@ -406,6 +406,13 @@ class WatchersKey(msgspec.Struct, frozen=True):
     execution: str
 
 
+class FlaggedKey(msgspec.Struct, frozen=True):
+    """Executions that watch an entity which that execution has quarantined. Reading it locks those rows."""
+
+    tenant: str
+    execution: str
+
+
 class TicketKey(msgspec.Struct, frozen=True):
     """A number greater than all that were ever given; each key is given one of its own, once per transaction."""
 
@@ -448,6 +455,7 @@ Key: TypeAlias = (
     | RelatedKey
     | ContentionKey
     | WatchersKey
+    | FlaggedKey
     | TicketKey
     | ChangesKey
     | HeaderKey
@@ -513,6 +521,8 @@ class Reads(Protocol):
         ...
 
     def watchers(self, key: WatchersKey) -> tuple[str, ...]: ...
+
+    def flagged(self, key: FlaggedKey) -> tuple[str, ...]: ...
 
     def ticket(self, key: TicketKey) -> int: ...
 
