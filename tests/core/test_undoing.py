@@ -13,7 +13,7 @@ from holdfast.core.errors import CannotResume, NoteMissing, NothingToUndo, Wrong
 from holdfast.core.lanes import Op
 from holdfast.core.model import Actor, Effect, JobKind, JobStatus, Policy, Status, Undo
 from holdfast.core.undoing import outcome_of
-from tests.core.fleet import BOOM, Case, kinds
+from tests.core.hooked import BOOM, Case, kinds
 
 UNDONE, FAILED, NOT, SKIPPED = Undo.UNDONE, Undo.ROLLBACK_FAILED, Undo.NOT_COMPENSABLE, Undo.SKIPPED_BELOW_FAILURE
 ADA, BOB = Actor("ada"), Actor("bob")
@@ -590,5 +590,5 @@ def test_a_run_of_which_something_was_undone_does_not_carry_on() -> None:
     case = Case([job("undo", "sw1"), FAIL])
     case.done(1)
     case.done(2)
-    with pytest.raises(CannotResume, match="undone"):
+    with pytest.raises(CannotResume, match="rolled back"):
         case.when(r.ResumeExecution(is_forced=True))

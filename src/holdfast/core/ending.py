@@ -91,6 +91,10 @@ class Ending:
         if in_flight or status not in (Status.ERROR, Status.CANCELLING):
             return
         ledger = self._ledger()
+        if self.state.subjects and not self.state.fence:
+            # Resumed, and stopped before it had its entities again: nothing is touched that is not held.
+            self._end(ledgers.residue(ledger), status is Status.CANCELLING)
+            return
         doubtful = undoing.doubtful(ledger, self.state.specs, self.state.lost)
         if doubtful:
             for job in doubtful:

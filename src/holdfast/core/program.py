@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from .entity_locks import Contention
+from .entity_locks import Contention, EntityClaim
 from .inventory import EntityChange, EntityRow, Found
 from .locks import WINDOW, LockRow
 from .model import BlobRef, BlockOffer, Failure, Gate, JobSpec, LogLine, Policy, Problem
@@ -426,8 +426,17 @@ class ChangesKey(msgspec.Struct, frozen=True):
 
 
 class HeaderKey(msgspec.Struct, frozen=True):
-    """The row of an execution, where its history does not matter."""
+    """The row of an execution, where its history does not matter. One of another tenant does not exist."""
 
+    execution: str
+    tenant: str = "default"
+
+
+class TraceKey(msgspec.Struct, frozen=True):
+    """Claims of *other* executions, live or over, of mode IX or X, to entities that execution has or had a claim to,
+    under a fence greater than its own greatest one there: who may have changed them since."""
+
+    tenant: str
     execution: str
 
 
@@ -450,6 +459,7 @@ Key: TypeAlias = (
     | TicketKey
     | ChangesKey
     | HeaderKey
+    | TraceKey
 )
 
 
@@ -518,8 +528,12 @@ class Reads(Protocol):
 
     def changes(self, key: ChangesKey) -> tuple[EntityChange, ...]: ...
 
-    def header_status(self, execution: str) -> int | None:
-        """The status another execution has, by its row; nothing where there is none."""
+    def header_status(self, execution: str, tenant: str) -> int | None:
+        """The status another execution of that tenant has, by its row; nothing where there is none."""
+        ...
+
+    def trace(self, key: TraceKey) -> tuple[EntityClaim, ...]:
+        """Sorted by entity, then fence."""
         ...
 
 
