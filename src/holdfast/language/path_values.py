@@ -72,7 +72,7 @@ def compile_path(node: Path) -> Fn:
 
 
 def _each(scope: Scope, fn: Fn) -> Callable[[Any], Any]:
-    return lambda item: settle(scope, fn(_Here(scope, item)), None)  # type: ignore[arg-type]
+    return lambda item: settle(scope, fn(_Here(scope, item)), None)
 
 
 def _loaded(scope: Scope, value: Any) -> Any:
@@ -132,7 +132,7 @@ def _projected(scope: Scope, node: Path, items: list[Any], body: Fn) -> list[Any
     found: list[Any] = []
     for item in items:
         spend(scope, 1, node)
-        value = settle(scope, body(_Here(scope, item)), node)  # type: ignore[arg-type]
+        value = settle(scope, body(_Here(scope, item)), node)
         if value is not None:
             found.append(value)
     return weigh(scope, found, node)  # type: ignore[no-any-return]
@@ -162,7 +162,7 @@ def _where(node: Path, of: Fn, body: Fn, test: Fn) -> Fn:
         kept = []
         for item in value:
             spend(scope, 1, node)
-            if holds(settle(scope, test(_Here(scope, item)), node)):  # type: ignore[arg-type]
+            if holds(settle(scope, test(_Here(scope, item)), node)):
                 kept.append(item)
         return _projected(scope, node, kept, body)
 
@@ -170,7 +170,7 @@ def _where(node: Path, of: Fn, body: Fn, test: Fn) -> Fn:
 
 
 def _with(node: Path, of: Fn, body: Fn) -> Fn:
-    return lambda scope: body(_Here(scope, of(scope)))  # type: ignore[arg-type]
+    return lambda scope: body(_Here(scope, of(scope)))
 
 
 def _some(node: Path, of: Fn, made: Fn) -> Fn:

@@ -17,6 +17,8 @@ from .values import type_of
 
 NAME = re.compile(r"[^\W\d][\w-]*\Z")
 BLOCK_NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
+#: the same with a package before it and a version, perhaps only in part, behind it
+BLOCK_REFERENCE = re.compile(r"(?:[A-Za-z_][\w.-]*/)*[A-Za-z_][\w.-]*(?::\d+(?:\.\d+){0,2})?\Z")
 _PAIR = re.compile(r"(?P<key>[^\W\d][\w-]*)\s*=\s*")
 #: of `invoke … with a=1, b: 2`
 _ARGUMENT = re.compile(r"(?P<key>[^\W\d][\w-]*)(?:\s*=\s*|:\s+)")
@@ -213,7 +215,7 @@ class ShortForms:
                 self._type(draft, excerpt)
             elif name == "block":
                 draft.block = excerpt.text
-                if not BLOCK_NAME.match(excerpt.text):
+                if not BLOCK_REFERENCE.match(excerpt.text):
                     excerpt.report(self.report, "HF0113", f"`{excerpt.text}` is not a name for a block")
             elif name == "pairs":
                 self._pairs(draft, excerpt)
