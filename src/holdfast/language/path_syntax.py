@@ -1,4 +1,4 @@
-"""The text of JMESPath expressions to parts, before any name has a meaning. A Pratt parser with the usual precedence."""
+"""The text of JMESPath expressions to parts, before any name has a meaning: a Pratt parser, usual precedence."""
 
 from __future__ import annotations
 
