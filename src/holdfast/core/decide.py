@@ -342,7 +342,8 @@ class _Transition:
             elif isinstance(command, p.ScheduleJob):
                 self.events.append(
                     e.JobScheduled(
-                        self.next_job, command.lane, command.step, command.spec, command.input, command.visit
+                        self.next_job, command.lane, command.step, command.spec, command.input, command.visit,
+                        command.entity,
                     )
                 )
                 self.next_job += 1

@@ -371,6 +371,8 @@ class EntitiesFound(_Event, frozen=True, array_like=True, tag=38):
     #: what is locked with them and not worked upon: what they are parts of, and their groups
     around: tuple[str, ...] = ()
     around_modes: tuple[Mode, ...] = ()
+    #: for each the place of the one it is a part of, -1 for none; empty where none is a part of another
+    parents: tuple[int, ...] = ()
 
 
 class EntitiesQueued(_Event, frozen=True, array_like=True, tag=39):

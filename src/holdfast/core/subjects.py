@@ -28,3 +28,5 @@ class Subject(msgspec.Struct, array_like=True, gc=False):
     progress: Progress = Progress.NEVER_REACHED
     #: why it failed
     reason: str = ""
+    #: place of the one it is a part of; -1 where that is not among them
+    parent: int = -1
