@@ -6,11 +6,16 @@ they are dropped. Nothing here knows where rows are kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 import msgspec
 
 from .model import DEFAULT_ENTITY
+
+#: Characters a value or a name may have to be indexed.
+TERM_LIMIT = 200
 
 
 class EntityRow(msgspec.Struct, frozen=True, gc=False):
@@ -74,3 +79,42 @@ class Flag(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def default_entity() -> EntityRow:
     """Every tenant has one, stored or not."""
     return EntityRow(DEFAULT_ENTITY, "default", DEFAULT_ENTITY)
+
+
+# --- what an index of entities knows -------------------------------------------------------------------
+def term_value(value: Any) -> str | None:
+    """A value as the index spells it, the same for what is stored and for what is asked: `1` and `1.0` are one
+    value, truth is `true` or `false`. Nothing where it is not indexed: it is no scalar, empty, or too long; whoever
+    asks for such a value has to look at the entities. A number and its text are spelled alike, too."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            text = str(value)
+        case float():
+            if not isfinite(value):
+                return None
+            text = str(int(value)) if value.is_integer() else repr(value)
+        case str():
+            text = value
+        case _:
+            return None
+    return text if 0 < len(text) <= TERM_LIMIT else None
+
+
+def terms_of(row: EntityRow) -> Iterator[tuple[str, str]]:
+    """What the index says of an entity: (key, value) as in `program.Wanted.terms`. A label whose value is not indexed
+    has an entry without one: it hides a fact of its name from `any.NAME` all the same."""
+    if (type := term_value(row.type)) is not None:
+        yield "type", type
+    if (parent := term_value(row.parent)) is not None:
+        yield "parent", parent
+    for group in row.groups:
+        if (member := term_value(group)) is not None:
+            yield "group", member
+    for name, label in row.labels.items():
+        if len(name) <= TERM_LIMIT:
+            yield f"label.{name}", term_value(label) or ""
+    for name, fact in row.facts.items():
+        if len(name) <= TERM_LIMIT and (text := term_value(fact)) is not None:
+            yield f"fact.{name}", text

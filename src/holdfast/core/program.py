@@ -407,7 +407,8 @@ class WatchersKey(msgspec.Struct, frozen=True):
 
 
 class TicketKey(msgspec.Struct, frozen=True):
-    """A number greater than all that were ever given; each key is given one of its own, once per transaction."""
+    """A number greater than all that were ever given; each key is given one of its own, once per transaction. To be
+    asked for with the contention of the entities or after it, never before: who decides later has the greater one."""
 
     execution: str
 
