@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import Conflict, StoreUnavailable, StoreVersion
 from holdfast.core.entity_locks import Contention, EntityClaim
+from holdfast.core.errors import Conflict, StoreUnavailable, StoreVersion
 from holdfast.core.inventory import EntityChange, EntityRow, Flag
 from holdfast.core.locks import Claim, LockRow
 from holdfast.core.model import BlockOffer, Level, LogLine, Mode, Status

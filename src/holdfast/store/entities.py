@@ -269,7 +269,8 @@ class EntityQueries(ABC):
 
     def flags(self, tenant: str, entity: str = "", limit: int = 1000) -> list[Flag]:
         where, params = ("AND entity = ?", (tenant, entity)) if entity else ("", (tenant,))
-        sql = f"SELECT {columns(FLAG)} FROM entity_flags WHERE tenant = ? {where} ORDER BY entity, execution, kind LIMIT ?"
+        order = "entity, execution, kind"
+        sql = f"SELECT {columns(FLAG)} FROM entity_flags WHERE tenant = ? {where} ORDER BY {order} LIMIT ?"
         return [flag_of(row) for row in self.rows(sql, (*params, limit))]
 
     def flags_of(self, id: str) -> list[Flag]:
