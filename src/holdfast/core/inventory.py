@@ -6,11 +6,17 @@ they are dropped. Nothing here knows where rows are kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import blake2b
+from math import isfinite
 from typing import Any
 
 import msgspec
 
 from .model import DEFAULT_ENTITY
+
+#: Characters of a value that the index keeps as it is.
+TERM_LIMIT = 200
 
 
 class EntityRow(msgspec.Struct, frozen=True, gc=False):
@@ -74,3 +80,58 @@ class Flag(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def default_entity() -> EntityRow:
     """Every tenant has one, stored or not."""
     return EntityRow(DEFAULT_ENTITY, "default", DEFAULT_ENTITY)
+
+
+# --- the index that selectors ask ------------------------------------------------------------------------
+def term_value(value: Any) -> str | None:
+    """A value as the index has it, alike for what is equal and for nothing else; nothing for what it does not have
+    (null, lists, maps). Text is itself; numbers and booleans begin with `=`, so that 17 and "17" stay apart."""
+    if isinstance(value, str):
+        if len(value) <= TERM_LIMIT and value[:1] not in ("=", "#"):
+            return value
+        return "#" + blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    if isinstance(value, bool):
+        return "=true" if value else "=false"
+    if isinstance(value, int):
+        return f"={value}"
+    if isinstance(value, float) and isfinite(value):
+        return f"={int(value)}" if value.is_integer() else f"={value!r}"
+    return None
+
+
+def terms_of(row: EntityRow) -> list[tuple[str, str]]:
+    """The rows of the index for an entity: `type`, `parent`, `group`, `label.NAME`, `fact.NAME` of top-level facts. A
+    fact behind a label of its name is `hidden.NAME`, so that a bare name never finds it."""
+    terms = [("type", row.type)] if row.type else []
+    if row.parent:
+        terms.append(("parent", row.parent))
+    terms += [("group", group) for group in dict.fromkeys(row.groups)]
+    terms += [(f"label.{name}", _sure(value)) for name, value in row.labels.items()]
+    for name, fact in row.facts.items():
+        value = term_value(fact)
+        if value is not None:
+            terms.append((f"{'hidden' if name in row.labels else 'fact'}.{name}", value))
+    return terms
+
+
+def _sure(value: str) -> str:
+    made = term_value(value)
+    assert made is not None
+    return made
+
+
+def index_keys(key: str) -> tuple[str, ...]:
+    """Under which keys of the index a term of a selector may stand: any of them will do."""
+    kind, dot, name = key.partition(".")
+    if dot and kind == "any":
+        return (f"label.{name}", f"fact.{name}")
+    if dot and kind == "fact":
+        return (key, f"hidden.{name}")
+    return (key,)
+
+
+def has_terms(row: EntityRow, terms: Iterable[tuple[str, str]]) -> bool:
+    """Whether an index would find the row by all of these."""
+    own = set(terms_of(row))
+    own.add(("id", row.id))
+    return all(any((each, value) in own for each in index_keys(key)) for key, value in terms)
