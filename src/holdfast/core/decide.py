@@ -27,9 +27,10 @@ from .errors import (
     UnknownExecution,
     WrongStatus,
 )
+from .granting import granting
 from .ledger import Entry
 from .lifecycle import MOVING, may
-from .model import Actor, Effect, Failure, JobSpec, JobStatus, Status
+from .model import Actor, Effect, Failure, JobKind, JobSpec, JobStatus, Status
 from .sharing import Waking, answer, closing, facts
 from .snapshot import copy_state
 from .state import Job, State, fold, open_state
@@ -128,7 +129,8 @@ class _Transition:
             self._refuse(request.job, request.attempt, request.result, None)
             return
         effect = ledgers.effect_of_success(self.state.specs[job.spec], request.effect)
-        self.events.append(e.JobSucceeded(job.id, request.attempt, request.result, effect))
+        changes = request.changes if job.kind is JobKind.EXECUTE else ()
+        self.events.append(e.JobSucceeded(job.id, request.attempt, request.result, effect, changes))
         if self._is_moving:
             self.advance(p.JobEnded(job.lane, job.id, job.step, request.result))
         else:
@@ -384,7 +386,12 @@ class _Transition:
                 except p.TooLong as error:
                     self._obey(p.Fail(Failure("value-too-large", f"the output: {error}", code="HF0701")))
                     return
+                granted = granting(self.state, self.events, self.now, self.reads)
+                if isinstance(granted, Failure):
+                    self._obey(p.Fail(granted))
+                    return
                 self._drop_waiting()
+                self.events += granted
                 self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
                 if self._is_cancelling:
