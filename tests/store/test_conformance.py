@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import Conflict, StoreUnavailable, StoreVersion
+from holdfast.core.inventory import EntityRow
 from holdfast.core.locks import Claim, LockRow
 from holdfast.core.model import BlockOffer, Level, LogLine, Status
 from holdfast.core.program import (
@@ -25,7 +26,6 @@ from holdfast.core.program import (
 )
 from holdfast.core.requests import FireTimer
 from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LogRow, SensorChange
-from holdfast.core.inventory import EntityRow
 from holdfast.core.sensors import SensorRow, Watched
 from holdfast.store.port import Store
 from holdfast.store.queries import TABLES

@@ -142,8 +142,9 @@ class Rows:
         #: (tenant, entity, kind, name, execution, lane); the lanes that are gone go first
         self.sensor_waits: dict[tuple[str, str, str, str, str, int], None] = {}
         self.sensor_waits_gone: dict[tuple[str, int], None] = {}
-        # Entity locks, by execution. Written in this order: new places, then grants, then watches, then what was
-        # lost, then what is over. A place that is over stays as a trace of who worked upon what.
+        # Entity locks, by execution. Written in this order: what is over, then new places, grants, watches, and what
+        # was lost. (An execution may end and be resumed within one commit: its old places go, its new ones stay.) A
+        # place that is over stays as a trace of who worked upon what. A grant or a release ends its watch.
         self.entities_queued: dict[str, EntityClaims] = {}
         #: execution → (fence, since) of a place that is stored already
         self.entities_granted: dict[str, tuple[int, int]] = {}
