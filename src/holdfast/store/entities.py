@@ -13,23 +13,36 @@ from typing import Any, assert_never
 import msgspec
 
 from holdfast.core.codec import unpack
-from holdfast.core.entity_locks import Contention, EntityClaim
+from holdfast.core.entity_locks import IX, Contention, EntityClaim, X
 from holdfast.core.ids import from_key, to_key
-from holdfast.core.inventory import EntityChange, EntityRow, Flag, Found
+from holdfast.core.inventory import EntityChange, EntityRow, Flag, Found, index_keys
 from holdfast.core.model import Mode
 from holdfast.core.program import (
     ChangesKey,
     ContentionKey,
     EntityKey,
+    FlaggedKey,
     FoundKey,
     RelatedKey,
     SelectKey,
     TicketKey,
+    TraceKey,
     WatchersKey,
 )
 
 Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
-EntitiesKey = EntityKey | SelectKey | FoundKey | RelatedKey | ContentionKey | WatchersKey | ChangesKey | TicketKey
+EntitiesKey = (
+    EntityKey
+    | SelectKey
+    | FoundKey
+    | RelatedKey
+    | ContentionKey
+    | WatchersKey
+    | FlaggedKey
+    | ChangesKey
+    | TicketKey
+    | TraceKey
+)
 
 ENTITY = (
     "id", "type", "name", "labels", "created_at", "updated_at", "parent", "groups", "facts", "source", "external",
@@ -39,7 +52,7 @@ _BRIEF = ("id", "type", "parent", "groups")
 CLAIM = ("entity", "execution", "mode", "ticket", "priority", "fence", "since", "is_watching")
 FLAG = ("entity", "execution", "kind", "reason", "at")
 #: By what few entities have: selectors are answered from the first of their terms.
-_SELECTIVE = ("parent", "group", "label", "any", "fact", "type")
+_SELECTIVE = ("id", "parent", "group", "label", "any", "fact", "type")
 
 
 def columns(names: Iterable[str], table: str = "") -> str:
@@ -106,33 +119,31 @@ def selected(rows: Ask, key: SelectKey) -> tuple[Found, ...] | tuple[EntityRow, 
     """Through the index of the first term; the others are looked up for each that it gives."""
     names = _BRIEF if key.is_brief else ENTITY
     terms = sorted(key.terms, key=lambda term: _SELECTIVE.index(term[0].partition(".")[0]))
-    sql = [f"SELECT {columns(names, 'e')} FROM "]
+    # In the order of the terms; all are led from the first one.
+    tables: list[str] = []
     where: list[str] = []
     params: list[Any] = []
     for n, (name, value) in enumerate(terms):
-        kind, _, rest = name.partition(".")
-        if kind == "any":
-            clause, given = _either(n, rest, value, key.tenant)
-        else:
-            clause, given = f"t{n}.tenant = ? AND t{n}.key = ? AND t{n}.value = ?", [key.tenant, name, value]
-        sql.append(f"entity_terms AS t{n} CROSS JOIN ")
-        where.append(clause if n == 0 else f"t{n}.id = t0.id AND {clause}")
-        params += given
-    sql.append("entities AS e WHERE e.tenant = ?" + (" AND e.id = t0.id" if terms else ""))
-    found = rows(f"{''.join(sql)}{''.join(f' AND {clause}' for clause in where)}", [key.tenant, *params])
+        if name == "id":
+            continue
+        keys = index_keys(name)
+        tables.append(f"entity_terms AS t{n}")
+        where.append(f"t{n}.tenant = ? AND t{n}.key IN ({', '.join('?' * len(keys))}) AND t{n}.value = ?")
+        params += [key.tenant, *keys, value]
+    first = tables[0].removeprefix("entity_terms AS ") if tables else "e"
+    where += [f"{table.removeprefix('entity_terms AS ')}.id = {first}.id" for table in tables[1:]]
+    where += ["e.tenant = ?", f"e.id = {first}.id" if tables else "e.id > ''"]
+    params.append(key.tenant)
+    for name, value in terms:
+        if name == "id":
+            where.append(f"{first}.id = ?")
+            params.append(value)
+    tables.append("entities AS e")
+    sql = f"SELECT {columns(names, 'e')} FROM {' CROSS JOIN '.join(tables)} WHERE {' AND '.join(where)}"
+    found = rows(sql, params)
     if key.is_brief:
         return _by_id(found)
     return tuple(sorted(map(entity_of, found), key=lambda row: row.id))
-
-
-def _either(n: int, name: str, value: str, tenant: str) -> tuple[str, list[Any]]:
-    """A label of that name, or else a fact: where there is such a label, whatever its value, no fact is meant."""
-    label, fact = f"label.{name}", f"fact.{name}"
-    return (
-        f"t{n}.tenant = ? AND t{n}.key IN (?, ?) AND t{n}.value = ? AND (t{n}.key = ? OR NOT EXISTS (SELECT 1 FROM"
-        f" entity_terms AS h WHERE h.tenant = ? AND h.id = t{n}.id AND h.key = ?))",
-        [tenant, label, fact, value, label, tenant, label],
-    )
 
 
 def _by_id(found: Sequence[tuple[Any, ...]]) -> tuple[Found, ...]:
@@ -145,6 +156,23 @@ def _by_id(found: Sequence[tuple[Any, ...]]) -> tuple[Found, ...]:
         brief.append(Found(id, type, parent, groups[packed]))
     brief.sort(key=lambda one: one.id)
     return tuple(brief)
+
+
+def trace(rows: Ask, key: TraceKey) -> tuple[EntityClaim, ...]:
+    """Who else had the entities of an execution, to change them, under a greater fence."""
+    since = " UNION ALL ".join(
+        f"SELECT {columns(CLAIM, 'r')} FROM own CROSS JOIN entity_claims AS r WHERE r.tenant = own.tenant"
+        f" AND r.entity = own.entity AND r.is_over = {over} AND r.fence > own.fence AND r.mode IN ({IX:d}, {X:d})"
+        " AND r.execution <> ?"
+        for over in (0, 1)
+    )
+    sql = (
+        "WITH own AS MATERIALIZED (SELECT tenant, entity, max(fence) AS fence FROM entity_claims WHERE execution = ?"
+        f" AND tenant = ? GROUP BY tenant, entity) {since}"
+    )
+    execution = to_key(key.execution)
+    found = map(claim_of, rows(sql, (execution, key.tenant, execution, execution)))
+    return tuple(sorted(found, key=lambda claim: (claim.entity, claim.fence)))
 
 
 def changes(rows: Ask, key: ChangesKey) -> tuple[EntityChange, ...]:
@@ -201,8 +229,12 @@ class EntityQueries(ABC):
                 return contention(self.rows, self.dialect, [key])[key]
             case WatchersKey():
                 return self.watchers(key.execution)
+            case FlaggedKey():
+                return self.flag_watchers(key.execution)
             case ChangesKey():
                 return changes(self.rows, key)
+            case TraceKey():
+                return trace(self.rows, key)
             case TicketKey():
                 return self.next_ticket()
             case _:
@@ -240,6 +272,15 @@ class EntityQueries(ABC):
             "SELECT DISTINCT w.execution FROM entity_claims AS c CROSS JOIN entity_claims AS w WHERE c.execution = ?"
             " AND c.is_over = 0 AND w.tenant = c.tenant AND w.entity = c.entity AND w.is_watching = 1"
             " AND w.execution <> c.execution ORDER BY w.execution"
+        )
+        return tuple(from_key(bytes(key)) for (key,) in self.rows(sql, (to_key(execution),)))
+
+    def flag_watchers(self, execution: str) -> tuple[str, ...]:
+        """Executions that watch an entity which this one has quarantined."""
+        sql = (
+            "SELECT DISTINCT w.execution FROM entity_flags AS f CROSS JOIN entity_claims AS w WHERE f.execution = ?"
+            " AND f.kind = 'quarantine' AND w.tenant = f.tenant AND w.entity = f.entity AND w.is_watching = 1"
+            " ORDER BY w.execution"
         )
         return tuple(from_key(bytes(key)) for (key,) in self.rows(sql, (to_key(execution),)))
 

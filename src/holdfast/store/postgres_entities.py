@@ -12,11 +12,13 @@ from holdfast.core.program import (
     ChangesKey,
     ContentionKey,
     EntityKey,
+    FlaggedKey,
     FoundKey,
     Key,
     RelatedKey,
     SelectKey,
     TicketKey,
+    TraceKey,
     WatchersKey,
 )
 
@@ -32,6 +34,16 @@ LOCK_ENTITIES = "SELECT id FROM entities WHERE tenant = $1 AND id = ANY($2::text
 _CLAIMED = (
     "SELECT c.tenant, c.entity FROM unnest($1::bytea[]) AS k(execution) CROSS JOIN LATERAL (SELECT tenant, entity"
     " FROM entity_claims WHERE execution = k.execution AND is_over = 0 OFFSET 0) AS c"
+)
+_FLAGGED = (
+    "SELECT f.tenant, f.entity FROM unnest($1::bytea[]) AS k(execution) CROSS JOIN LATERAL (SELECT tenant, entity"
+    " FROM entity_flags WHERE execution = k.execution AND kind = 'quarantine' OFFSET 0) AS f"
+)
+_FLAG_WATCHERS = (
+    "SELECT DISTINCT k.n, w.execution FROM unnest($1::bytea[]) WITH ORDINALITY AS k(execution, n)"
+    " CROSS JOIN LATERAL (SELECT tenant, entity FROM entity_flags WHERE execution = k.execution"
+    " AND kind = 'quarantine' OFFSET 0) AS f CROSS JOIN LATERAL (SELECT execution FROM entity_claims"
+    " WHERE tenant = f.tenant AND entity = f.entity AND is_watching = 1 OFFSET 0) AS w ORDER BY 1, 2"
 )
 _WATCHERS = (
     "SELECT DISTINCT k.n, w.execution FROM unnest($1::bytea[]) WITH ORDINALITY AS k(execution, n)"
@@ -60,6 +72,8 @@ def entities_to_lock(rows: Ask, keys: Sequence[Key]) -> set[tuple[str, str]]:
     wanted = {(storable(key.tenant), storable(id)) for key in keys if isinstance(key, ContentionKey) for id in key.ids}
     if watching := [to_key(key.execution) for key in keys if isinstance(key, WatchersKey)]:
         wanted.update((tenant, entity) for tenant, entity in rows(_CLAIMED, [byteas(watching)]))
+    if flagging := [to_key(key.execution) for key in keys if isinstance(key, FlaggedKey)]:
+        wanted.update((tenant, entity) for tenant, entity in rows(_FLAGGED, [byteas(flagging)]))
     return wanted
 
 
@@ -67,7 +81,7 @@ def read_entities(rows: Ask, ask: Ask, dialect: Dialect, found: dict[Key, Any]) 
     """`rows` takes numbered statements, `ask` those of `entities.py`."""
     single: dict[str, list[EntityKey]] = {}
     contended: list[ContentionKey] = []
-    watched: list[WatchersKey] = []
+    watched: dict[str, list[WatchersKey | FlaggedKey]] = {}
     tickets: list[TicketKey] = []
     for key in found:
         match key:
@@ -76,7 +90,9 @@ def read_entities(rows: Ask, ask: Ask, dialect: Dialect, found: dict[Key, Any]) 
             case ContentionKey():
                 contended.append(key)
             case WatchersKey():
-                watched.append(key)
+                watched.setdefault(_WATCHERS, []).append(key)
+            case FlaggedKey():
+                watched.setdefault(_FLAG_WATCHERS, []).append(key)
             case TicketKey():
                 tickets.append(key)
             case SelectKey():
@@ -87,6 +103,8 @@ def read_entities(rows: Ask, ask: Ask, dialect: Dialect, found: dict[Key, Any]) 
                 found[key] = asking.related(ask, dialect, key)
             case ChangesKey():
                 found[key] = asking.changes(ask, key)
+            case TraceKey():
+                found[key] = asking.trace(ask, key)
             case _:
                 pass
     for tenant, keys in single.items():
@@ -94,11 +112,11 @@ def read_entities(rows: Ask, ask: Ask, dialect: Dialect, found: dict[Key, Any]) 
         found |= {key: there.get(storable(key.id)) for key in keys}
     if contended:
         found |= dict(asking.contention(ask, dialect, contended).items())
-    if watched:
+    for sql, watching in watched.items():
         waking: dict[int, list[str]] = {}
-        for n, execution in rows(_WATCHERS, [byteas([to_key(key.execution) for key in watched])]):
+        for n, execution in rows(sql, [byteas([to_key(key.execution) for key in watching])]):
             waking.setdefault(n, []).append(from_key(execution))
-        found |= {key: tuple(waking.get(n, ())) for n, key in enumerate(watched, 1)}
+        found |= {key: tuple(waking.get(n, ())) for n, key in enumerate(watching, 1)}
     if tickets:
         # After everything is locked: of two who want the same entity, who decides later has the greater number.
         numbers = [number for (number,) in rows(_TICKETS, [len(tickets)])]
@@ -177,6 +195,9 @@ def write_entities(run: Run, batch: Batch) -> None:
     """Entities, claims to them, flags and wishes; in the order that `Rows` names."""
     if batch.entities or batch.entities_gone:
         _write_inventory(run, batch)
+    over = sorted({(to_key(execution),) for execution in batch.entity_claims_over})
+    _left(run, over)
+    _over(run, over)
     for c in batch.entity_claims:
         places = [texts(c.entities), bigints([int(mode) for mode in c.modes])]
         watch = storable(c.watch)
@@ -189,18 +210,15 @@ def write_entities(run: Run, batch: Batch) -> None:
     _unwatch(run, [(execution,) for execution, _ in watches])
     _watch(run, watches)
     _lost(run, sorted({(to_key(execution), entity) for _, entity, execution in batch.entity_claims_lost}))
-    over = sorted({(to_key(execution),) for execution in batch.entity_claims_over})
-    _left(run, over)
-    _over(run, over)
     _flags_gone(run, sorted({(to_key(execution),) for execution in batch.flags_gone}))
     _flags(run, last([
         (to_key(f.execution), f.entity, f.kind, tenant, f.reason, f.at) for tenant, f in batch.flags
     ], 3))  # fmt: skip
+    _changes_gone(run, sorted({(to_key(execution),) for execution in batch.changes_gone}))
     _changes(run, [
         (to_key(execution), place, job, pack(change))
         for place, (execution, job, change) in enumerate(batch.changes, 1)
     ])  # fmt: skip
-    _changes_gone(run, sorted({(to_key(execution),) for execution in batch.changes_gone}))
 
 
 def _write_inventory(run: Run, batch: Batch) -> None:

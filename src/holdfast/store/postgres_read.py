@@ -132,9 +132,14 @@ def shared_rows(rows: Rows, ask: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
     _shared_between(rows, found)
     read_entities(rows, ask, _DIALECT, found)
     if headers := [key for key in found if isinstance(key, HeaderKey)]:
-        for row in rows(_HEADERS, [byteas([to_key(k.execution) for k in headers])]):
-            header = header_of(row)
-            found[HeaderKey(header.id)] = header
+        there = {
+            header.id: header
+            for header in map(header_of, rows(_HEADERS, [byteas([to_key(k.execution) for k in headers])]))
+        }
+        for asked in headers:
+            header = there.get(asked.execution)
+            if header is not None and asked.tenant in ("", header.tenant):
+                found[asked] = header
     if histories := [key for key in found if isinstance(key, HistoryKey)]:
         found |= {key: [] for key in histories}
         for execution, *past in rows(_HISTORY, [byteas([to_key(k.execution) for k in histories])]):

@@ -95,8 +95,9 @@ class Queries(SharingQueries, EntityQueries):
                 return lock_row(self.rows, key)
             case SensorKey():
                 return watched(self.rows, key)
-            case HeaderKey(execution=execution):
-                return self.headers_of([execution]).get(execution)
+            case HeaderKey(execution=execution, tenant=tenant):
+                header = self.headers_of([execution]).get(execution)
+                return header if header is None or tenant in ("", header.tenant) else None
             case _:
                 return self.about_entities(key)
 

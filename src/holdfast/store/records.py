@@ -187,7 +187,7 @@ class Batch(msgspec.Struct):
     entities: list[tuple[str, EntityRow]] = []
     #: (tenant, id)
     entities_gone: list[tuple[str, str]] = []
-    # Entity locks, written in this order; see `Rows`.
+    # Entity locks; `Rows` says in which order they are written: what is over first.
     entity_claims: list[EntityClaims] = []
     #: (execution, fence, since)
     entity_grants: list[tuple[str, int, int]] = []

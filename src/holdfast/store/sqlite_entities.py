@@ -37,6 +37,10 @@ def write_entities(db: apsw.Connection, batch: Batch) -> None:
 
     if batch.entities or batch.entities_gone:
         _write_inventory(db, batch)
+    over = [(to_key(execution),) for execution in batch.entity_claims_over]
+    # Who only waited has worked upon nothing, and leaves no trace.
+    many("DELETE FROM entity_claims WHERE execution=? AND is_over=0 AND fence=0", over)
+    many("UPDATE entity_claims SET is_over=1, is_watching=0 WHERE execution=? AND is_over=0", over)
     for claims in batch.entity_claims:
         _write_claims(db, claims)
     many(
@@ -54,20 +58,16 @@ def write_entities(db: apsw.Connection, batch: Batch) -> None:
         "UPDATE entity_claims SET is_over=1, is_watching=0 WHERE execution=? AND entity=? AND is_over=0",
         [(to_key(execution), entity) for _, entity, execution in batch.entity_claims_lost],
     )
-    over = [(to_key(execution),) for execution in batch.entity_claims_over]
-    # Who only waited has worked upon nothing, and leaves no trace.
-    many("DELETE FROM entity_claims WHERE execution=? AND is_over=0 AND fence=0", over)
-    many("UPDATE entity_claims SET is_over=1, is_watching=0 WHERE execution=? AND is_over=0", over)
     many("DELETE FROM entity_flags WHERE execution=?", [(to_key(execution),) for execution in batch.flags_gone])
     many(
         "INSERT OR REPLACE INTO entity_flags (tenant, entity, execution, kind, reason, at) VALUES (?,?,?,?,?,?)",
         [(tenant, f.entity, to_key(f.execution), f.kind, f.reason, f.at) for tenant, f in batch.flags],
     )
+    many("DELETE FROM entity_changes WHERE execution=?", [(to_key(execution),) for execution in batch.changes_gone])
     many(
         "INSERT INTO entity_changes SELECT ?1, coalesce(max(n), 0) + 1, ?2, ?3 FROM entity_changes WHERE execution=?1",
         [(to_key(execution), job, pack(change)) for execution, job, change in batch.changes],
     )
-    many("DELETE FROM entity_changes WHERE execution=?", [(to_key(execution),) for execution in batch.changes_gone])
 
 
 def _write_claims(db: apsw.Connection, claims: EntityClaims) -> None:
