@@ -12,30 +12,25 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from . import events as e
-from . import ledger as ledgers
 from . import program as p
 from . import requests as r
 from . import waypoints
-from .backoff import retry_at
+from .attempts import Attempts
 from .begin import begin
 from .errors import (
     CannotResume,
     ExecutionEnded,
     PayloadTooLarge,
     Refused,
-    StaleAttempt,
     UnknownExecution,
     WrongStatus,
 )
-from .ledger import Entry
+from .granting import granting
 from .lifecycle import MOVING, may
-from .model import Actor, Effect, Failure, JobSpec, JobStatus, Status
+from .model import Actor, Failure, JobStatus, Status
 from .sharing import Waking, answer, closing, facts
 from .snapshot import copy_state
-from .state import Job, State, fold, open_state
-
-#: A worker lost this often with the same job in hand is blamed on the job.
-LOSS_LIMIT = 5
+from .state import State, fold, open_state
 
 
 def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e.Event] | p.Need:
@@ -55,14 +50,6 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
         raise PayloadTooLarge(str(error)) from None
 
 
-def claim(state: State, id: int, worker: str) -> list[e.Event]:
-    """What `ClaimJob` means. Nothing where somebody was faster or the execution was stopped: not an error."""
-    job = state.jobs.get(id)
-    if job is not None and job.status is JobStatus.SENT and (state.status in MOVING or state.is_cleaning):
-        return [e.JobStarted(id, job.attempt + 1, worker)]
-    return []
-
-
 def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> list[e.Event]:
     events, program = begin(state, request, reads)
     if program is None:
@@ -74,30 +61,10 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
     return events + closing(begun, transition.events, now, reads)
 
 
-class _Transition:
+class _Transition(Attempts):
     """One request's events in the making."""
 
-    __slots__ = ("events", "is_broken", "is_turn_open", "next_job", "next_timer", "now", "reads", "state")
-
-    def __init__(self, state: State, now: int, reads: p.Reads) -> None:
-        self.state = state
-        self.now = now
-        self.reads = reads
-        self.events: list[e.Event] = []
-        self.next_job = state.next_job
-        self.next_timer = state.next_timer
-        self.is_turn_open = state.is_turn_open
-        #: a command could not be obeyed
-        self.is_broken = False
-
-    @property
-    def _is_moving(self) -> bool:
-        return self.state.status in MOVING or self.state.is_cleaning
-
-    @property
-    def _is_cancelling(self) -> bool:
-        """Whatever its last steps come to, it ends as cancelled."""
-        return self.state.is_cleaning or any(type(event) is e.CancelRequested for event in self.events)
+    __slots__ = ()
 
     # --- timers, turns -----------------------------------------------------------------------------
     def _fire(self, request: r.FireTimer) -> None:
@@ -111,126 +78,6 @@ class _Transition:
             self.events.append(e.TurnTaken(request.turn, is_open=False))
             self.is_turn_open = False
             self.advance(p.TurnGranted())
-
-    # --- jobs --------------------------------------------------------------------------------------
-    def _claim(self, request: r.ClaimJob) -> None:
-        self.events += claim(self.state, request.job, request.worker)
-
-    def _release(self, request: r.ReleaseJob) -> None:
-        job = self.state.jobs.get(request.job)
-        is_waiting = job is not None and job.status is JobStatus.RESCHEDULED and job.attempt == request.attempt
-        if job is not None and is_waiting and job.due <= self.now:
-            self.events.append(e.JobReleased(job.id))
-
-    def _complete(self, request: r.CompleteJob) -> None:
-        job = self._current(request.job, request.attempt)
-        if job is None:
-            self._refuse(request.job, request.attempt, request.result, None)
-            return
-        effect = ledgers.effect_of_success(self.state.specs[job.spec], request.effect)
-        self.events.append(e.JobSucceeded(job.id, request.attempt, request.result, effect))
-        if self._is_moving:
-            self.advance(p.JobEnded(job.lane, job.id, job.step, request.result))
-        else:
-            self._settle()
-
-    def _fail(self, request: r.FailJob) -> None:
-        job = self._current(request.job, request.attempt)
-        if job is None:
-            self._refuse(request.job, request.attempt, None, request.failure)
-            return
-        spec = self._spec(job)
-        effect = ledgers.effect_of_failure(spec, request.effect)
-        if not self._is_moving or job.is_stopping:
-            if request.is_cancelled:
-                self.events.append(e.JobCancelled(job.id, request.attempt, effect))
-            else:
-                self.events.append(e.JobFailed(job.id, request.attempt, request.failure, effect))
-            self._drained(job, request.failure, spec.may_repeat or effect is Effect.NONE)
-            return
-        if request.retry_after is not None:
-            # Polling is not a failure: the block itself says that nothing was done yet.
-            due = self.now + request.retry_after
-            said = Effect.NONE if request.effect is None else request.effect
-            self.events.append(e.JobRescheduled(job.id, request.attempt, due, None, said, request.details))
-            return
-        self._retry_or_end(job, spec, request.failure, effect, request.is_permanent, request.details)
-
-    def _retry_or_end(
-        self,
-        job: Job,
-        spec: JobSpec,
-        failure: Failure,
-        effect: Effect,
-        permanent: bool,
-        details: Any = None,
-    ) -> None:
-        # The guard: what may have happened and must not happen twice is never tried again by itself.
-        allowed = not permanent and (spec.may_repeat or effect is Effect.NONE)
-        due = retry_at(spec.retry, self.state.id, job.id, job.failures + 1, self.now) if allowed else None
-        if due is not None:
-            self.events.append(e.JobRescheduled(job.id, job.attempt, due, failure, effect, details))
-            return
-        self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
-        repeatable = spec.may_repeat or effect is Effect.NONE
-        self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure, is_repeatable=repeatable))
-
-    def _drained(self, job: Job, failure: Failure, repeatable: bool) -> None:
-        """A job that nobody waits for any more has ended."""
-        if self._is_moving:
-            self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure, is_repeatable=repeatable))
-        else:
-            self._settle()
-
-    def _lose(self, request: r.LoseJob) -> None:
-        job = self._current(request.job, request.attempt)
-        if job is None:
-            return
-        spec = self._spec(job)
-        if request.undelivered and self._is_moving and not job.is_stopping:
-            self.events.append(e.JobReleased(job.id, undelivered=True))
-            return
-        failure = Failure(request.kind, request.message)
-        if not self._is_moving or job.is_stopping:
-            effect = Effect.NONE if request.undelivered else ledgers.effect_of_failure(spec, None)
-            self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
-            self._drained(job, failure, spec.may_repeat or effect is Effect.NONE)
-        elif not spec.may_repeat:
-            label = self._label(job.step)
-            unknown = Failure(
-                "outcome-unknown",
-                f"job {job.id} (step {label}, block {spec.block}): {request.message}; nobody can tell whether"
-                " it took effect, and it may not run twice",
-                code="HF0311",
-            )
-            self._retry_or_end(job, spec, unknown, Effect.UNKNOWN, permanent=True)
-        elif request.kind == "timeout":
-            self._retry_or_end(job, spec, failure, ledgers.effect_of_failure(spec, None), False, request.details)
-        elif job.losses + 1 >= LOSS_LIMIT:
-            blamed = Failure(request.kind, f"{request.message}; {LOSS_LIMIT} workers were lost with this job")
-            self._retry_or_end(job, spec, blamed, ledgers.effect_of_failure(spec, None), permanent=True)
-        else:
-            effect = ledgers.effect_of_failure(spec, None)
-            self.events.append(e.JobRescheduled(job.id, job.attempt, self.now, failure, effect, request.details))
-            self.events.append(e.JobReleased(job.id))
-
-    def _current(self, id: int, attempt: int) -> Job | None:
-        job = self.state.jobs.get(id)
-        if job is not None and job.status is JobStatus.STARTED and job.attempt == attempt:
-            return job
-        return None
-
-    def _refuse(self, id: int, attempt: int, value: Any, failure: Failure | None) -> None:
-        """A late answer changes nothing; where the outcome was unknown, or another attempt is out, it
-        is evidence worth keeping."""
-        if not 0 < id < self.state.next_job:
-            raise StaleAttempt(f"execution {self.state.id} has no job {id}; discard this result")
-        entry = self.state.ledger.get(id)
-        job = self.state.jobs.get(id)
-        doubtful = entry is not None and entry.effect is Effect.UNKNOWN and entry.attempt == attempt
-        superseded = job is not None and not job.status.is_final and attempt <= job.attempt
-        if doubtful or superseded:
-            self.events.append(e.ResultRefused(id, attempt, failure is None, value, failure))
 
     # --- signals and stopping ----------------------------------------------------------------------
     def _signal(self, request: r.SendSignal) -> None:
@@ -385,7 +232,12 @@ class _Transition:
                 except p.TooLong as error:
                     self._obey(p.Fail(Failure("value-too-large", f"the output: {error}", code="HF0701")))
                     return
+                granted = granting(self.state, self.events, self.now, self.reads)
+                if isinstance(granted, Failure):
+                    self._obey(p.Fail(granted))
+                    return
                 self._drop_waiting()
+                self.events += granted
                 self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
                 if self._is_cancelling:
@@ -403,76 +255,6 @@ class _Transition:
                     self._obey(p.Fail(made))
                 else:
                     self.events += made
-
-    # --- coming to an end ----------------------------------------------------------------------------
-    def _drop_waiting(self) -> None:
-        """Cancel what has not started: jobs in queues or in back-off, and timers."""
-        scheduled: dict[int, int] = {}
-        over = set()
-        timers = dict.fromkeys(self.state.timers)
-        for event in self.events:
-            match event:
-                case e.JobScheduled(job=id):
-                    scheduled[id] = 0
-                case e.JobSucceeded(job=id) | e.JobFailed(job=id) | e.JobCancelled(job=id):
-                    over.add(id)
-                case e.TimerSet(timer=id):
-                    timers[id] = None
-                case e.TimerFired(timer=id) | e.TimerCancelled(timer=id):
-                    timers.pop(id, None)
-                case _:
-                    pass
-        waiting = {
-            id: job.attempt
-            for id, job in self.state.jobs.items()
-            if job.status in (JobStatus.SENT, JobStatus.PENDING, JobStatus.RESCHEDULED)
-        }
-        for id, attempt in (waiting | scheduled).items():
-            if id not in over:
-                self.events.append(e.JobCancelled(id, attempt))
-        self.events += [e.TimerCancelled(timer) for timer in timers]
-
-    def _settle(self) -> None:
-        """The verdict, once nothing is in flight."""
-        running = self.state.running
-        status = self.state.status
-        ended = []
-        for event in self.events:
-            match event:
-                case e.JobSucceeded() | e.JobFailed() | e.JobCancelled():
-                    job = self.state.jobs.get(event.job)
-                    if job is not None:
-                        running -= job.status is JobStatus.STARTED
-                        ended.append((job, event))
-                case e.ErrorRaised():
-                    status = Status.ERROR
-                case e.CancelRequested():
-                    status = Status.CANCELLING
-                case _:
-                    pass
-        if running:
-            return
-        ledger = dict(self.state.ledger)
-        for job, event in ended:
-            if event.effect is not Effect.NONE:
-                entry = Entry(job.id, job.step, job.spec, event.attempt, event.effect)
-                ledgers.record(ledger, entry, self._spec(job))
-        left = ledgers.residue(ledger)
-        if status is Status.CANCELLING:
-            self.events.append(e.ExecutionCancelled(left))
-        elif status is Status.ERROR:
-            verdict = Status.FAILED_UNSAFE if left else Status.FAILED_SAFE
-            self.events.append(e.ExecutionFailed(verdict, left))
-
-    def _spec(self, job: Job) -> JobSpec:
-        return self.state.specs[job.spec]
-
-    def _label(self, step: int) -> str:
-        try:
-            program = self.reads.program(self.state.definition)
-        except Refused:
-            return str(step)
-        return program.label(step) if program else str(step)
 
 
 _NEEDS = {"resume": "failed or was cancelled", "replay": "ended"}

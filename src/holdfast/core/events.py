@@ -371,8 +371,6 @@ class EntitiesFound(_Event, frozen=True, array_like=True, tag=38):
     #: what is locked with them and not worked upon: what they are parts of, and their groups
     around: tuple[str, ...] = ()
     around_modes: tuple[Mode, ...] = ()
-    #: for each the place of the one it is a part of, -1 for none; empty where none is a part of another
-    parents: tuple[int, ...] = ()
 
 
 class EntitiesQueued(_Event, frozen=True, array_like=True, tag=39):
@@ -440,6 +438,8 @@ class InventoryChanged(_Event, frozen=True, array_like=True, tag=47):
     if it is gone)."""
 
     entities: tuple[tuple[str, int], ...]
+    #: one for each of them, whatever number of jobs asked for it
+    changes: tuple[EntityChange, ...] = ()
 
 
 class ExecutionAcked(_Event, frozen=True, array_like=True, tag=48):

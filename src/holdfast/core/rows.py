@@ -142,8 +142,9 @@ class Rows:
         #: (tenant, entity, kind, name, execution, lane); the lanes that are gone go first
         self.sensor_waits: dict[tuple[str, str, str, str, str, int], None] = {}
         self.sensor_waits_gone: dict[tuple[str, int], None] = {}
-        # Entity locks, by execution. Written in this order: new places, then grants, then watches, then what was
-        # lost, then what is over. A place that is over stays as a trace of who worked upon what.
+        # Entity locks, by execution. Written in this order: what is over, then new places, grants, watches, and what
+        # was lost. (An execution may end and be resumed within one commit: its old places go, its new ones stay.) A
+        # place that is over stays as a trace of who worked upon what. A grant or a release ends its watch.
         self.entities_queued: dict[str, EntityClaims] = {}
         #: execution → (fence, since) of a place that is stored already
         self.entities_granted: dict[str, tuple[int, int]] = {}
@@ -215,7 +216,13 @@ def _job_released(state: State, event: e.JobReleased, rows: Rows) -> None:
     rows.agenda[state.id, f"job/{event.job}"] = None
 
 
-def _job_over(state: State, event: e.JobSucceeded | e.JobFailed, rows: Rows) -> None:
+def _job_succeeded(state: State, event: e.JobSucceeded, rows: Rows) -> None:
+    rows.jobs[state.id, event.job] = None
+    if event.changes:
+        rows.changes += [(state.id, event.job, change) for change in event.changes]
+
+
+def _job_failed(state: State, event: e.JobFailed, rows: Rows) -> None:
     rows.jobs[state.id, event.job] = None
 
 
@@ -360,14 +367,18 @@ def item_of(request: r.WakeLock | r.WakeSensor | r.BreakLock | r.LoseLock | r.De
 def _ended(state: State, event: e.Event, rows: Rows) -> None:
     if state.is_turn_open:
         rows.agenda[state.id, f"turn/{state.turn}"] = None
+    if state.has_changes:
+        # Made in this very commit, or never.
+        rows.changes = [asked for asked in rows.changes if asked[0] != state.id]
+        rows.changes_gone[state.id] = None
 
 
 _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
     e.LaneAdvanced: _lane_advanced,
     e.JobScheduled: _job_scheduled,
     e.JobReleased: _job_released,
-    e.JobSucceeded: _job_over,
-    e.JobFailed: _job_over,
+    e.JobSucceeded: _job_succeeded,
+    e.JobFailed: _job_failed,
     e.JobCancelled: _job_cancelled,
     e.JobRescheduled: _job_rescheduled,
     e.TimerSet: _timer_set,

@@ -393,8 +393,6 @@ def _gates_set(state: State, event: e.GatesSet) -> None:
 def _entities_found(state: State, event: e.EntitiesFound) -> None:
     found = zip(event.ids, event.types, event.modes, strict=True)
     state.subjects = {index: Subject(index, *each) for index, each in enumerate(found)}
-    for index, parent in enumerate(event.parents):
-        state.subjects[index].parent = parent
     state.around = dict(zip(event.around, event.around_modes, strict=True))
     state.dirty.update(part(SUBJECTS, index) for index in state.subjects)
 

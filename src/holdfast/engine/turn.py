@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core import events as e
+from holdfast.core.attempts import claim
 from holdfast.core.codec import unpack_events
-from holdfast.core.decide import claim, decide
+from holdfast.core.decide import decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
 from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
