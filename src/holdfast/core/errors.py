@@ -172,6 +172,12 @@ class LockNotHeld(Refused):
     code, status = "HF0321", 409
 
 
+class ChangedHands(Refused):
+    """Another execution has had the entities since."""
+
+    code, status = "HF0738", 409
+
+
 class StaleAttempt(Refused):
     """The attempt was superseded; discard its result."""
 
@@ -370,6 +376,19 @@ class TimedOut(Refused):
     """It did not end within the time given for waiting."""
 
     code, status = "HF0704", 504
+
+
+# --- what an execution left behind -------------------------------------------------------------------
+class NoteMissing(Refused):
+    """An execution left effects behind, and whoever acknowledges that has to say what was done about it."""
+
+    code, status = "HF0741", 422
+
+
+class NothingToUndo(Refused):
+    """Nothing of what the execution left can be undone."""
+
+    code, status = "HF0742", 409
 
 
 # --- our own fault -----------------------------------------------------------------------------------
