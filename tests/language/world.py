@@ -16,8 +16,10 @@ import pytest
 from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core import requests as r
+from holdfast.core.attempts import claim
 from holdfast.core.codec import pack, unpack, unpack_events
-from holdfast.core.decide import claim, decide
+from holdfast.core.decide import decide
+from holdfast.core.inventory import EntityRow
 from holdfast.core.lanes import Frame
 from holdfast.core.locks import LOCK_EVENTS, LockRow
 from holdfast.core.locks import after as lock_after
@@ -33,7 +35,6 @@ from holdfast.core.model import (
     blob_digest,
 )  # fmt: skip
 from holdfast.core.rows import Rows, transit
-from holdfast.core.inventory import EntityRow
 from holdfast.core.sensors import SENSOR_EVENTS, SensorRow, Watched
 from holdfast.core.sensors import after as sensor_after
 from holdfast.core.snapshot import canonical

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.core.codec import pack, unpack
 from holdfast.core.errors import Conflict
+from holdfast.core.inventory import EntityRow
 from holdfast.core.locks import LockRow
 from holdfast.core.model import BlockOffer
 from holdfast.core.program import (
@@ -31,7 +32,6 @@ from holdfast.core.program import (
     WorkflowKey,
 )
 from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LockHead
-from holdfast.core.inventory import EntityRow
 from holdfast.core.sensors import SensorRow, Watched
 from holdfast.store.records import Batch, EngineRow, Header, HistoryRow, Locked, StartRow, WorkerRow
 

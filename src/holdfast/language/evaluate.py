@@ -87,6 +87,14 @@ class Scope(Protocol):
 
     def step(self, id: str) -> Any: ...
 
+    def results(self, id: str) -> Any:
+        """Of a step that is done for each of many entities: what it came to, by entity."""
+        ...
+
+    def failed_of(self, id: str) -> Any:
+        """Ids of the entities it failed for, where that is tolerated."""
+        ...
+
     def about(self, key: str) -> Any:
         """A fact about the execution: `id`, `current_step.name`, `util.now`, …"""
         ...
@@ -290,6 +298,10 @@ def _by_name(node: Index, kind: str, lenient: bool) -> Fn:
 def _member(node: Expr, inner: Expr, name: str, lenient: bool) -> Fn:
     if isinstance(inner, StepRef):
         id = inner.id
+        if name == "results":
+            return _found(lambda scope: scope.results(id), node, f"the results of step `{id}`", lenient)
+        if name == "failed":
+            return lambda scope: scope.failed_of(id)
         if name != "output":
             return _never(node, f"`steps.{id}` has only `output`")
         return _found(lambda scope: scope.step(id), node, f"the output of step `{id}`", lenient)

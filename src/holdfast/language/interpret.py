@@ -38,7 +38,8 @@ from holdfast.core.program import (
     TurnGranted,
 )
 
-from . import again, failing, flow, pinning, sharing
+from . import again, entities, failing, flow, pinning, sharing
+from .arranging import arrange
 from .compiled import Parameter, Step, Workflow
 from .doing import ENTER
 from .evaluate import FUEL as EXPRESSION_FUEL
@@ -46,7 +47,10 @@ from .operations import ExpressionError
 from .walk import SMALL, Walk
 
 if TYPE_CHECKING:
-    from holdfast.core.state import State
+    from holdfast.core.state import Job, State
+    from holdfast.core.subjects import Progress
+
+    from .scope import LaneScope
 
 #: internal steps per call, all lanes together
 FUEL = 1_000
@@ -59,11 +63,13 @@ _FUEL_PER_STEP = 4
 class YamlProgram:
     """A workflow of the step language as the core sees it."""
 
-    __slots__ = ("_pinned", "blocks", "name", "workflow")
+    __slots__ = ("_arranged", "_pinned", "blocks", "name", "workflow")
 
     def __init__(self, workflow: Workflow) -> None:
         #: the offers that were last asked for, and the answer: executions of one program come in crowds
         self._pinned: tuple[Mapping[str, BlockOffer], tuple[tuple[JobSpec, ...], list[Problem]]] | None = None
+        #: types of entities that the blocks of an execution are for → the workflow as that execution walks it
+        self._arranged: dict[tuple[str, ...], Workflow] = {}
         self.workflow = workflow
         self.name: str = workflow.name
         self.blocks: Sequence[str] = tuple(dict.fromkeys(spec.block for spec in workflow.specs))
@@ -102,9 +108,9 @@ class YamlProgram:
         return steps[step].label if 0 <= step < len(steps) else self.name
 
     def find_step(self, name: str) -> int | None:
-        for step in self.workflow.steps:
-            if step.id and step.id == name:
-                return step.index
+        found = self.workflow.find(name)
+        if found is not None:
+            return found
         body = self.workflow.bodies.get((-1, 0), ())
         return body[int(name)].index if name.isdigit() and int(name) < len(body) else None
 
@@ -123,11 +129,12 @@ class YamlProgram:
         return again.why_not(self.workflow, state)
 
     def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:
+        workflow = self.arranged(state.specs)
         if isinstance(cause, JobEnded) and cause.failure is None:
-            commands = self.straight_on(state, cause, reads)
+            commands = self.straight_on(workflow, state, cause, reads)
             if commands is not None:
                 return commands
-        run = Run(self.workflow, state, cause, now, reads)
+        run = Run(workflow, state, cause, now, reads)
         match cause:
             case JobEnded():
                 run.job_ended(cause)
@@ -152,14 +159,30 @@ class YamlProgram:
                 run.then(run.walk(lane), sharing.moved)
         return run.drive()
 
-    def straight_on(self, state: State, cause: JobEnded, reads: Reads) -> list[Command] | None:
+    def arranged(self, specs: Sequence[JobSpec]) -> Workflow:
+        """As an execution with these blocks walks it."""
+        plan = self.workflow.plan
+        if plan is None or not plan.policy.works_on_entities:
+            return self.workflow
+        key = tuple(spec.run_on for spec in specs)
+        found = self._arranged.get(key)
+        if found is None:
+            found = self._arranged[key] = arrange(self.workflow, specs)
+        return found
+
+    def straight_on(
+        self, workflow: Workflow, state: State, cause: JobEnded, reads: Reads
+    ) -> list[Command] | None:  # fmt: skip
         """From one block to the next with nothing to evaluate: most of what ever happens, so it is worth a way
         of its own. It says what the general way would say, or nothing."""
         lane = state.lanes[cause.lane]
         frame = lane.frames[-1]
-        body = self.workflow.bodies[frame.scope, frame.body]
+        body = workflow.bodies[frame.scope, frame.body]
         after = frame.position + 1
         if lane.rounds or lane.stop is not None or frame.body == HANDLER:
+            return None
+        entity = lane.entity if workflow.scopes else ""
+        if workflow.scopes and (frame.scope not in workflow.scopes or entities.is_stopping(workflow, state, lane)):
             return None
         step = body[frame.position]
         if step.has_after or step.output is not None:
@@ -175,7 +198,7 @@ class YamlProgram:
         ops = ((Op.RESULT, cause.job, step.keep), (Op.MOVE, after))
         return [
             Advance(cause.lane, ops),
-            ScheduleJob(cause.lane, following.index, following.spec, input),
+            ScheduleJob(cause.lane, following.index, following.spec, input, entity=entity),
         ]
 
     def ends_with(self, lane: Lane) -> bool:
@@ -193,9 +216,9 @@ class Run:
     state: State
     now: int
 
-    __slots__ = ("_shared", "cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over",
-                 "loaded", "next_lane", "next_timer", "now", "queue", "reads", "retention", "state", "told",
-                 "turns_left", "walks", "workflow")  # fmt: skip
+    __slots__ = ("_shared", "_jobs", "cause", "commands", "consumed", "dropped", "failed_subjects", "failures", "fuel", "is_forced",
+                 "is_over", "loaded", "next_lane", "next_timer", "now", "progress", "queue", "reads", "retention",
+                 "state", "told", "turns_left", "walks", "workflow")  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
         self.workflow = workflow
@@ -218,6 +241,11 @@ class Run:
         #: long values that were read during this call
         self.loaded: dict[bytes, Any] = {}
         self._shared: sharing.Shared | None = None
+        self._jobs: dict[int, list[Job]] | None = None
+        #: how far entities have come during this call
+        self.progress: dict[int, Progress] = {}
+        #: entities that have failed in all; -1 while nobody has asked
+        self.failed_subjects = -1
         #: rule and hash
         self.retention = (state.retention, state.retention_hash)
         #: signals sent during this call
@@ -265,6 +293,17 @@ class Run:
     def failure_of(self, walk: Walk) -> Failure | None:
         """What a lane has failed with."""
         return self.failures.get(walk.id, walk.own.failure)
+
+    def jobs_of(self, lane: int) -> Sequence[Job]:
+        """Sorted out once: many lanes may be stopped in one call."""
+        if self._jobs is None:
+            self._jobs = {}
+            for job in self.state.jobs.values():
+                self._jobs.setdefault(job.lane, []).append(job)
+        return self._jobs.get(lane, ())
+
+    def ids_in_scope(self, scope: LaneScope) -> list[str]:
+        return entities.ids_in_scope(self, scope)
 
     @property
     def entity(self) -> str:

@@ -23,6 +23,7 @@ from .tree import (
     ABOUT,
     ENTITY_FACTS,
     ENTITY_KINDS,
+    STEP_FACTS,
     Binary,
     Call,
     Expr,
@@ -126,6 +127,21 @@ class Previous:
 
 
 @dataclass(slots=True)
+class Asks:
+    """What the expressions of a step look at; read for many entities at once where it is done for each of them."""
+
+    steps: set[str] = field(default_factory=set)
+    output: bool = False
+    #: (kind, name), see `Scope.entity`
+    entity: set[tuple[str, str]] = field(default_factory=set)
+
+    def add(self, other: Asks) -> None:
+        self.steps |= other.steps
+        self.output = self.output or other.output
+        self.entity |= other.entity
+
+
+@dataclass(slots=True)
 class Shared:
     """What all the scopes of one definition have in common."""
 
@@ -139,6 +155,10 @@ class Shared:
     #: ids used as `steps.<id>`
     referenced: set[str] = field(default_factory=set)
     warned: set[str] = field(default_factory=set)
+    #: ids of steps that may be done for each of many entities
+    upon: frozenset[str] = frozenset()
+    #: what the step at hand looks at
+    asks: Asks = field(default_factory=Asks)
 
 
 @dataclass(slots=True)
@@ -287,7 +307,10 @@ class Names:
         match node:
             case Member(object=StepRef(id=id) as step, name=name):
                 self._step(step, id, at)
-                if name != "output":
+                if name in STEP_FACTS and id not in self.shared.upon and id in self.shared.ids:
+                    at.report(report, "HF0175", f"step `{id}` is not done for each of many entities, so it has no "
+                              f"`{name}`", node.start, node.end, help=f"write `steps.{id}.output`")  # fmt: skip
+                elif name != "output" and name not in STEP_FACTS:
                     at.report(report, "HF0123", f"a step has `output`, not `{name}`", node.start, node.end,
                               help=f"`steps.{id}.output.{name}` is that key of its output")  # fmt: skip
                 return
@@ -360,18 +383,19 @@ class Names:
                 if key not in ABOUT[group]:
                     known = frozenset(ABOUT[group])
                     self._undefined(node, at, f"`workflow.{group}` has no `{key}`", key, known, optional)
+            case ("entity", key) if key in ENTITY_FACTS:
+                if key != "id":
+                    self.shared.asks.entity.add(("about", ""))
             case ("entity", key) if key in ENTITY_KINDS:
                 self._no_value(node, f"entity.{key}", "name one of them behind it", at)
-            case ("entity", key) if key not in ENTITY_FACTS:
+            case ("entity", key):
                 close = did_you_mean(key, (*ENTITY_FACTS, *ENTITY_KINDS))
                 at.report(
                     self.shared.report, "HF0121", f"`entity` has no `{key}`", node.start, node.end, warning=optional,
                     help=close or f"a sensor is written `entity.sensor.{key}`",
                 )  # fmt: skip
-            case ("entity", group, _) if group in ENTITY_KINDS:
-                pass
-            case ("entity", _):
-                pass
+            case ("entity", group, name) if group in ENTITY_KINDS:
+                self.shared.asks.entity.add(("config" if group == "config" else "sensor", name))
             case _:
                 inner = chain(node.object) if isinstance(node, Index) else ()
                 if not path and len(inner) == 2 and inner[0] == "entity" and inner[1] in ENTITY_KINDS:
@@ -392,6 +416,8 @@ class Names:
             )  # fmt: skip
 
     def _name(self, node: Expr, name: str, at: Excerpt, optional: bool) -> None:
+        if name in self.previous.keys or self.previous.is_open or name == "output":
+            self.shared.asks.output = True
         if name in ("input", "output") or name in self.local:
             return
         if name in ("vars", "steps", "workflow", "entity"):
@@ -453,6 +479,7 @@ class Names:
     def _step(self, node: Expr, id: str, at: Excerpt) -> None:
         report = self.shared.report
         self.shared.referenced.add(id)
+        self.shared.asks.steps.add(id)
         if id not in self.shared.ids:
             at.report(report, "HF0123", f"there is no step `{id}`", node.start, node.end,
                       help=did_you_mean(id, self.shared.ids))  # fmt: skip

@@ -268,6 +268,13 @@ PROBLEMS: dict[str, Explanation] = {
         "Evaluation is limited in steps, and texts and lists in size, so that no workflow can stop the "
         "engine. Do heavy work in a block.",
     ),
+    # --- entities ------------------------------------------------------------------------------------
+    "HF0751": Explanation(
+        "The text is no selector",
+        'A selector is an expression without `${…}` over what is known of an entity: `type == "device" && site == '
+        '"ams1"`. A bare name is a label, or else a fact; `id`, `type`, `name`, `parent`, `groups`, `labels.X` and '
+        "`facts.X` are the entity's own.",
+    ),
 }
 
 

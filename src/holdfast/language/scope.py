@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .interpret import Run
     from .walk import Walk
 
+#: what a step came to for the entity of a lane is a variable of the lane, under a name that nobody can write
+OWN = "steps."
+
 
 class LaneScope(ABC):
     # What a walk has of it.
@@ -96,6 +99,8 @@ class LaneScope(ABC):
         given = self.given()
         if type(given) is dict and name in given:
             return given[name]
+        if name == "entities" and self.run.workflow.scopes:
+            return self.run.ids_in_scope(self)
         return ABSENT
 
     def _own(self, name: str, inputs: dict[str, Value]) -> Any:
@@ -151,8 +156,42 @@ class LaneScope(ABC):
                 return walk.outputs[id]
             if id in walk.before:
                 return walk.before[id]
+            if walk.site and walk.is_upon:
+                # What was done for each is, for one of them, what was done for it.
+                if OWN + id in walk.base:
+                    return walk.base[OWN + id]
+                workflow = self.run.workflow
+                if id in workflow.scopes_by_id and workflow.scopes_by_id[id] == workflow.scopes[walk.scope_owner]:
+                    return ABSENT
             walk = walk.around()
         return ABSENT
+
+    def results(self, id: str) -> Any:
+        """What a step that is done for each entity came to, by entity; in the lane of one of them too."""
+        walk: LaneScope | None = self
+        while walk is not None and walk.around() is not None and id not in walk.outputs and id not in walk.before:
+            walk = walk.around()
+        return ABSENT if walk is None or (walk.site and walk.is_upon) else walk.step(id)
+
+    def failed_of(self, id: str) -> Any:
+        found = self.step(f"{id}.failed")
+        return [] if found is ABSENT else found
+
+    @property
+    def is_upon(self) -> bool:
+        """Whether this lane is that of an entity."""
+        return bool(self.parent) and self.scope_owner in self.run.workflow.scopes
+
+    def upon(self) -> str:
+        """The entity that what is done here is about; empty for none."""
+        if not self.run.workflow.scopes:
+            return ""
+        walk: LaneScope = self
+        while walk.parent:
+            if walk.is_upon:
+                return walk.site
+            walk = walk.run.walk(walk.parent)
+        return ""
 
     def failure(self) -> Failure | None:
         """What the innermost handler is handling."""

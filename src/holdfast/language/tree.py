@@ -165,9 +165,11 @@ ABOUT: dict[str, tuple[str, ...]] = {
 }
 #: `entity.<key>` → the kind of fact that a scope is asked for
 ENTITY_KINDS = {"sensor": "sensor", "config": "config", "attributeWhenReady": "ready"}
-ENTITY_FACTS = ("id", "name", "type")
+ENTITY_FACTS = ("id", "name", "type", "labels", "facts", "parent", "groups")
+#: of a step that is done for each of many entities, beside `output`
+STEP_FACTS = ("results", "failed")
 #: where a name may hold dashes, whether or not the workflow defines it
-_DASHED_BELOW = frozenset((("workflow", "step"), *(("entity", key) for key in ENTITY_KINDS)))
+_DASHED_BELOW = frozenset((("workflow", "step"), *(("entity", key) for key in (*ENTITY_KINDS, "labels", "facts"))))
 
 
 def chain(node: Expr) -> tuple[str, ...]:
