@@ -92,6 +92,8 @@ class _Translation(Parts):
         super().__init__(report)
         self.library = library
         self.labels: dict[str, Node] = {}
+        #: inside of a group that each entity of this type passes as a whole
+        self.within = ""
 
     # --- the root ----------------------------------------------------------------------------------
     def root(self, node: Node) -> Node:
@@ -191,17 +193,27 @@ class _Translation(Parts):
             what = f"a list of steps, not {steps.kind}" if not isinstance(steps.value, list) else "empty"
             self.report.add(steps, "HF0108", f"`steps` is {what}")
             return []
-        condition = self.condition(keys["condition"]) if "condition" in keys else None
+        own = [self.condition(keys["condition"])] if "condition" in keys else []
         asserts = self.conditions(keys["assert"], "assert") if "assert" in keys else []
-        outside, self.around = self.around, [*self.around, *([condition] if condition is not None else [])]
-        made: list[Node] = []
-        for item in steps.value:
-            made += self._step(item, run_on, asserts)
-            asserts = []
-        self.around = outside
         around = Keys(node)
         self._control(keys, around)
-        if not any(key in around.made for key in _AROUND):
+        is_whole = any(key in around.made for key in _AROUND)
+        outside, self.around = self.around, [*self.around, *own]
+        if is_whole and run_on:
+            # Each entity passes all of it by itself, so all of it is what is tested, repeated and tried again.
+            around.put("run-on", "runOn", self.fresh(keys.get("runOn", node), run_on))
+            if self.around:
+                around.put("condition", "condition", self.all_of(self.around, node))
+            if asserts:
+                around.put("assert", "assert", self.fresh(keys.get("assert", node), asserts))
+            self.around, asserts = [], []
+        within, self.within = self.within, self.within or (run_on if is_whole else "")
+        made: list[Node] = []
+        for item in steps.value:
+            made += self._step(item, "" if self.within else run_on, asserts)
+            asserts = []
+        self.around, self.within = outside, within
+        if not is_whole:
             return made
         if not is_root:
             self._put_id(keys, around)
@@ -269,7 +281,9 @@ class _Translation(Parts):
         else:
             made.put("block", "functionBlock", block)
         if "runOn" in keys:
-            made.put("run-on", "runOn", self.run_on(keys["runOn"]))
+            said = self.run_on(keys["runOn"])
+            if said.value != self.within:
+                made.put("run-on", "runOn", said)
         elif run_on:
             made.put("run-on", "runOn", self.fresh(node, run_on))
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.model import BlobRef
 
-from .evaluate import Fn, Scope, compile_expression, settle, spend, weigh
+from .evaluate import ABSENT, Fn, Scope, compile_expression, settle, spend, weigh
 from .nodes import a_type
 from .operations import ExpressionError, as_json, checked, compare, contains, is_number, same
 from .tree import Expr, Path
@@ -241,8 +241,17 @@ def _success(node: Path, of: Fn) -> Fn:
     return success
 
 
-def _of_entity(node: Path, of: Fn) -> Fn:
-    return of
+def _entities(node: Path, type: Fn) -> Fn:
+    wanted = type(None)  # type: ignore[arg-type]
+
+    def entities(scope: Scope) -> Any:
+        listed = scope.lookup(f"entities.{wanted}")
+        if listed is ABSENT:
+            return []
+        spend(scope, len(listed) // 32, node)
+        return [{"id": id, "type": wanted} for id in listed]
+
+    return entities
 
 
 _SPECIAL: dict[str, Callable[..., Fn]] = {
@@ -266,7 +275,7 @@ _SPECIAL: dict[str, Callable[..., Fn]] = {
     "text": _written,
     "only-if": _only_if,
     "success": _success,
-    "of-entity": _of_entity,
+    "entities": _entities,
 }
 
 

@@ -203,7 +203,7 @@ class _Meaning:
 
     def _output(self, names: tuple[tuple[str, int, int], ...]) -> Expr:
         label, start, end = names[0]
-        return Path("of-entity", (Member(StepRef(label, start, end), "output", start, end, 1),), start, end, 2)
+        return Member(StepRef(label, start, end), "output", start, end, 1)
 
     def _context(self, names: tuple[tuple[str, int, int], ...]) -> Expr:
         words = [name for name, _, _ in names]
@@ -215,8 +215,7 @@ class _Meaning:
                 or f"it has {', '.join((*CONTEXT, *CONTEXTS))}", code="HF0186",
             )  # fmt: skip
         if words[1] in CONTEXTS:
-            listed = Path("entities", (Literal(CONTEXTS[words[1]]),), start, end, 1)
-            return self._below(listed, names[2:])
+            return self._below(self._listed(CONTEXTS[words[1]], start, end), names[2:])
         entity = Name("entity", start, end)
         type = Path("==", (Member(entity, "type", start, end, 1), Literal(CONTEXT[words[1]])), start, end, 2)
         inner: Expr
@@ -231,6 +230,13 @@ class _Meaning:
         else:
             inner = self._member(Member(entity, "facts", start, end, 1), names[2])
         return self._below(Path("only-if", (type, inner), start, end, 5), names[3:])
+
+    def _listed(self, type: str, start: int, end: int) -> Expr:
+        """Entities that go with the one at hand, or all where there is none, by their ids."""
+        if type != "group":
+            return Path("entities", (Literal(type),), start, end, 1)
+        groups = Member(Name("entity", start, end), "groups", start, end, 1)
+        return Path("each", (groups, MapOf((("id", Name(HERE)),), start, end, 1)), start, end, 2)
 
     def _member(self, of: Expr, name: tuple[str, int, int]) -> Expr:
         return Member(of, name[0], of.start, name[2], of.height + 1)
