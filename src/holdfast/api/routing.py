@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import executions, page, reviving, sharing, system, workflows, working
+from . import compat, executions, page, reviving, sharing, system, workflows, working
 from .routes import Router
 
 TABLES = (
@@ -12,6 +12,7 @@ TABLES = (
     sharing.routes,
     system.routes,
     working.routes,
+    compat.routes,
     page.routes,
 )
 

@@ -95,6 +95,7 @@ class Service(RevivingVerbs):
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
     ) -> ExecutionView:
         """By published name (`name` or `name:version`) or with an inline definition."""
         future, reply = future_reply()
@@ -107,6 +108,7 @@ class Service(RevivingVerbs):
             labels=labels,
             id=id,
             entity=entity,
+            entities=entities,
             reply=reply,
         )
         return self.started(actor, committed(future))
@@ -122,6 +124,7 @@ class Service(RevivingVerbs):
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
         reply: Reply,
     ) -> None:
         if bool(workflow) == (definition is not None):
@@ -142,7 +145,7 @@ class Service(RevivingVerbs):
             data, program = self._compiled(actor, data, definition)
         self.engine.start_execution(
             workflow=workflow, definition=data, program=program, input=input, key=key, labels=labels,
-            actor=actor, id=id, entity=entity, reply=reply,
+            actor=actor, id=id, entity=entity, entities=entities, reply=reply,
         )  # fmt: skip
 
     def _compiled(self, actor: Actor, data: bytes, definition: Mapping[str, Any]) -> tuple[bytes, Program]:
