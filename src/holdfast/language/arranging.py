@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.core.model import JobSpec
+import msgspec
+
+from holdfast.core.model import JobSpec, Problem
 
 from .compiled import Plan, Step, Workflow
+from .pinning import add_problem
 
 ONCE = frozenset(("", "global"))
 #: bodies of a step of kind `entities`
@@ -51,6 +54,33 @@ class Bodies(dict[tuple[int, int], tuple[Step, ...]]):
                 break
             found.append(step)
         return tuple(found)
+
+
+def fitted(
+    workflow: Workflow, specs: tuple[JobSpec, ...], problems: list[Problem]
+) -> tuple[tuple[JobSpec, ...], list[Problem]]:
+    """Each with the type it is done for after all; and what does not go with what the workflow says of entities."""
+    plan = workflow.plan
+    works = plan is not None and plan.policy.works_on_entities
+    made = []
+    for declared, spec in zip(workflow.specs, specs, strict=True):
+        run_on = declared.run_on or spec.run_on or (plan.run_on if plan is not None else "")
+        made.append(spec if run_on == spec.run_on else msgspec.structs.replace(spec, run_on=run_on))
+    found = list(problems)
+    for step in workflow.steps:
+        if step.spec < 0:
+            continue
+        spec = made[step.spec]
+        if not works and spec.run_on not in ONCE:
+            help = f"say `run-on: {spec.run_on}` for the workflow, or `run-on: global` for this step"
+            add_problem(found, step, "HF0171",
+                        f"block `{spec.block}` runs on entities of type `{spec.run_on}`, and the workflow works on none",
+                        help=help)  # fmt: skip
+        if works and plan is not None and plan.policy.is_shared and not spec.pure:
+            add_problem(found, step, "HF0173",
+                        f"the entities are locked `shared`, and block `{spec.block}` is not pure",
+                        help="lock them `exclusive`, or use blocks that change nothing")  # fmt: skip
+    return tuple(made), found
 
 
 def arrange(workflow: Workflow, specs: Sequence[JobSpec]) -> Workflow:

@@ -14,12 +14,12 @@ from .compiled import GateWanted, Plan, Repeat, Step, Want
 from .definition import RETRIED, take_keys
 from .entering import ENTITY_PARAMETERS
 from .evaluate import Scope
-from .gating import BadGate, read_time, read_window
 from .names import Asks, Excerpt, Names, Previous, Value
 from .nodes import Node
 from .parts import micros, yes_of
 from .problems import Unreadable, did_you_mean
 from .rollout import Share, parse_share
+from .selectors import selector_problems
 from .short import Draft
 from .steps import (
     ACQUIRE_KEYS,
@@ -29,6 +29,7 @@ from .steps import (
     ROLLOUT_KEYS,
     STRATEGY_KEYS,
 )
+from .wanting import BadGate, check_gate
 
 _TYPE = re.compile(r"[^\W\d][\w.-]{0,63}")
 #: kinds of steps that can be done for each of many entities
@@ -47,6 +48,7 @@ class EntityCompiler(StepCompiler):
         super().__init__()
         #: of the workflow that is being compiled; nothing while steps of a type it uses are
         self.plan: Plan | None = None
+        self.main_plan: Plan | None = None
         #: inside of something that is done for each entity as a whole
         self._is_within = False
         self._wants: list[Want] = []
@@ -61,13 +63,14 @@ class EntityCompiler(StepCompiler):
             run_on = ""
         is_each = self.plan is not None and self.plan.policy.works_on_entities and not self._is_within
         if not is_each or not (run_on or draft.kind.name == "block") or run_on in ("global",):
-            if run_on == "global":
-                self.steps[draft.index].run_on = run_on
-            return self.step(draft, previous, is_handler), self.steps[draft.index]
+            outside, self.run_on = self.run_on, run_on or self.run_on
+            after = self.step(draft, previous, is_handler)
+            self.run_on = outside
+            return after, self.steps[draft.index]
         around, self.shared.asks = self.shared.asks, Asks()
-        self._is_within = True
+        self._is_within, self.run_on = True, run_on
         after = self.step(draft, previous, is_handler)
-        self._is_within = False
+        self._is_within, self.run_on = False, ""
         asks, self.shared.asks = self.shared.asks, around
         around.add(asks)
         inner = self.steps[draft.index]
@@ -171,17 +174,11 @@ class EntityCompiler(StepCompiler):
         self._wants.append(Want(kind, value, type))
 
     def _selector(self, node: Node, names: Names) -> Value:
-        from .wanting import check_selector
-
-        text = str(node.value)
-        at = Excerpt(text, node)
-        if "${" in text:
-            return names.template(at)
-        try:
-            check_selector(text)
-        except Unreadable as error:
-            at.report(self.report, "HF0176", error.message, error.start, error.end, help=error.help)
-        return Value(text)
+        """As a text: it is read again when the input is known."""
+        at = Excerpt(str(node.value), node)
+        for code, message, start, end, help in selector_problems(at.text, names.shared.inputs):
+            at.report(self.report, code, message, start, end, help=help)
+        return Value(at.text)
 
     # --- config ------------------------------------------------------------------------------------
     def _config(self, node: Node, plan: Plan, fields: dict[str, Any], names: Names) -> None:
@@ -282,12 +279,10 @@ class EntityCompiler(StepCompiler):
             value = names.shape(given)
             if value.fn is None:
                 try:
-                    _check_gate(key, value.constant)
+                    check_gate(key, value.constant)
                 except BadGate as bad:
                     report.add(given, "HF0178", str(bad), help=bad.help)
                     continue
-            if key == "approval" and value.constant is False:
-                continue
             found.append(GateWanted(key, value, given if given.document.text else None))
         plan.gates = tuple(found)
 
@@ -317,19 +312,11 @@ class EntityCompiler(StepCompiler):
         self.bodies[-1, 0] = (made,)
 
 
+def is_each(draft: Draft) -> bool:
+    """Whether a step of a workflow that works on entities may be done for each of them."""
+    return draft.kind.name == "block" or "run-on" in draft.common
+
+
 def _is_upon(common: dict[str, Node]) -> bool:
     run_on = common.get("run-on")
     return "acquire" in common or (run_on is not None and run_on.value != "global")
-
-
-def _check_gate(key: str, value: Any) -> None:
-    if key == "not-before":
-        read_time(value)
-    elif key == "window":
-        read_window(value)
-    elif key == "after":
-        listed = value if isinstance(value, list) else [value]
-        if not listed or not all(isinstance(each, str) and each for each in listed):
-            raise BadGate("`after` names executions", "an id, or a list of ids")
-    elif not isinstance(value, (str, bool)) or value == "":
-        raise BadGate("`approval` is the question to be asked, or yes", "")

@@ -26,6 +26,8 @@ class Spec:
     timeout: int | None = None
     retry: Retry | None = None
     idempotent: bool | None = None
+    #: type of the entities it is done for, as the step says, or what is around it
+    run_on: str = ""
 
 
 @dataclass(slots=True)
@@ -119,6 +121,8 @@ class Plan:
     gates: tuple[GateWanted, ...] = ()
     #: µs that gates may take in all; 0 for ever
     deadline: int = 0
+    #: before every batch but the first: µs to wait, 0 for a person's word; -1 for neither
+    gate: int = -1
 
 
 @dataclass(slots=True)

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.lanes import AGAIN, ENTERING, HANDLER, REENTERING, ROOT_LANE, WAITING, WHOLE, Lane, Op
-from holdfast.core.model import DEFAULT_ENTITY, BlobRef, BlockOffer, Failure, JobSpec, Problem, Wait
+from holdfast.core.model import DEFAULT_ENTITY, BlobRef, BlockOffer, Failure, Gate, JobSpec, Policy, Problem, Wait
 from holdfast.core.program import (
+    Acquire,
     Advance,
     Begun,
     CarryOn,
@@ -36,14 +37,16 @@ from holdfast.core.program import (
     TimerEnded,
     TooLong,
     TurnGranted,
+    Wanted,
 )
 
-from . import again, entities, failing, flow, pinning, sharing
-from .arranging import arrange
-from .compiled import Parameter, Step, Workflow
+from . import again, entities, failing, flow, pinning, sharing, wanting
+from .arranging import arrange, fitted
+from .compiled import Parameter, Plan, Step, Workflow
 from .doing import ENTER
 from .evaluate import FUEL as EXPRESSION_FUEL
 from .operations import ExpressionError
+from .selectors import compile_selector
 from .walk import SMALL, Walk
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ FUEL = 1_000
 QUANTUM = 100
 #: so much expression fuel costs as much as one step
 _FUEL_PER_STEP = 4
+_NO_PLAN = Plan()
 
 
 class YamlProgram:
@@ -99,9 +103,26 @@ class YamlProgram:
 
     def pin(self, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[JobSpec, ...], list[Problem]]:
         if self._pinned is None or self._pinned[0] != blocks:
-            self._pinned = (dict(blocks), pinning.pin(self.workflow, blocks))
+            specs, problems = pinning.pin(self.workflow, blocks)
+            self._pinned = (dict(blocks), fitted(self.workflow, specs, problems))
         specs, problems = self._pinned[1]
         return specs, list(problems)
+
+    @property
+    def policy(self) -> Policy:
+        return _NO_PLAN.policy if self.workflow.plan is None else self.workflow.plan.policy
+
+    def gates(self, input: Any, now: int) -> tuple[Gate, ...]:
+        return () if self.workflow.plan is None else wanting.gates(self.workflow.plan, input, now)
+
+    def wanted(self, input: Any) -> tuple[Wanted, ...]:
+        return () if self.workflow.plan is None else wanting.wanted(self.workflow.plan, input)
+
+    def selector(self, text: str) -> Wanted:
+        return compile_selector(text)
+
+    def acquires(self, input: Any, specs: Sequence[JobSpec]) -> tuple[Acquire, ...]:
+        return wanting.acquires(self.workflow, input, specs)
 
     def label(self, step: int) -> str:
         steps = self.workflow.steps
