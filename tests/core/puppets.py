@@ -8,11 +8,11 @@ from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core import requests as r
 from holdfast.core.decide import decide
+from holdfast.core.inventory import EntityRow
 from holdfast.core.lanes import Op
 from holdfast.core.locks import WINDOW, Claim, LockRow, ask, force, release
 from holdfast.core.model import Failure, Wait
 from holdfast.core.rows import AgendaRow, LockHead, Rows, SensorChange, item_of, transit
-from holdfast.core.inventory import EntityRow
 from holdfast.core.sensors import SensorRow
 from holdfast.core.sharing import heir_of
 from holdfast.core.state import State, open_state
@@ -160,8 +160,8 @@ class Shared:
     def program(self, digest: bytes) -> Any:
         return self.program_
 
-    def block(self, name: str) -> Any:
-        return None
+    def offers(self, name: str) -> Any:
+        return ()
 
     def load(self, execution: str, value: Any) -> Any:
         return value

@@ -18,6 +18,7 @@ from holdfast.core import program as p
 from holdfast.core import requests as r
 from holdfast.core.codec import pack, unpack, unpack_events
 from holdfast.core.decide import claim, decide
+from holdfast.core.inventory import EntityRow
 from holdfast.core.lanes import Frame
 from holdfast.core.locks import LOCK_EVENTS, LockRow
 from holdfast.core.locks import after as lock_after
@@ -33,7 +34,6 @@ from holdfast.core.model import (
     blob_digest,
 )  # fmt: skip
 from holdfast.core.rows import Rows, transit
-from holdfast.core.inventory import EntityRow
 from holdfast.core.sensors import SENSOR_EVENTS, SensorRow, Watched
 from holdfast.core.sensors import after as sensor_after
 from holdfast.core.snapshot import canonical
@@ -69,7 +69,7 @@ class World:
     def __init__(self, blocks: dict[str, Block] | None = None, offers: dict[str, BlockOffer] | None = None) -> None:
         self.now = 1_000_000_000
         self.blocks = blocks or {}
-        self.offers = offers or {}
+        self.known = offers or {}
         self.states: dict[str, State] = {}
         self.histories: dict[str, list[tuple[int, tuple[e.Event, ...]]]] = {}
         self.programs: dict[bytes, YamlProgram] = {}
@@ -92,8 +92,8 @@ class World:
     def program(self, digest: bytes) -> YamlProgram:
         return self.programs[digest]
 
-    def block(self, name: str) -> BlockOffer:
-        return self.offers.get(name, BlockOffer(name))
+    def offers(self, name: str) -> tuple[BlockOffer, ...]:
+        return (self.known.get(name, BlockOffer(name)),)
 
     def load(self, execution: str, value: Any) -> Any:
         return unpack(self.data[value.digest]) if isinstance(value, BlobRef) else value

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import Conflict, StoreUnavailable, StoreVersion
+from holdfast.core.inventory import EntityRow
 from holdfast.core.locks import Claim, LockRow
 from holdfast.core.model import BlockOffer, Level, LogLine, Status
 from holdfast.core.program import (
@@ -25,7 +26,6 @@ from holdfast.core.program import (
 )
 from holdfast.core.requests import FireTimer
 from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LogRow, SensorChange
-from holdfast.core.inventory import EntityRow
 from holdfast.core.sensors import SensorRow, Watched
 from holdfast.store.port import Store
 from holdfast.store.queries import TABLES
@@ -310,8 +310,12 @@ def test_read_answers_every_key(store: Store) -> None:
         WorkflowKey("default", "w", 2): Published(2, b"\x02" * 16),
         WorkflowKey("default", "w", 3): None,
         WorkflowKey("other", "w"): None,
-        BlockKey("shell"): BlockOffer("shell", "0.1.0", description="the latest"),
-        BlockKey("http"): None,
+        BlockKey("shell"): (
+            BlockOffer("shell", "1.10.0"),
+            BlockOffer("shell", "1.9.0"),
+            BlockOffer("shell", "0.1.0", description="the latest"),
+        ),
+        BlockKey("http"): (),
         StartKey("default", "k"): StartRow("default", "k", A, b"c", T0),
         StartKey("other", "k"): None,
     }
@@ -321,7 +325,7 @@ def test_read_answers_every_key(store: Store) -> None:
     transaction.abort()
     with store.reading() as q:
         assert {key: q.shared(key) for key in wanted} == wanted
-        assert q.blocks() == [BlockOffer("shell", "0.1.0", description="the latest")]
+        assert [offer.version for offer in q.blocks()] == ["1.10.0", "1.9.0", "0.1.0"]
 
 
 # --- text ---------------------------------------------------------------------------------------------

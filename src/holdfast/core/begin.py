@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import events as e
 from . import program as p
 from . import requests as r
+from . import versions
 from .errors import DuplicateExecution, UnknownEntity, UnknownWorkflow
 from .lifecycle import QUIET_START
 from .model import Failure, Problem, Status
@@ -34,19 +35,8 @@ def begin(state: State, request: r.StartExecution, reads: p.Reads) -> tuple[list
 
     given = reads.load(state.id, request.input)
     input, problems = program.check_input(given)
-    offers = {}
-    for block in program.blocks:
-        offer = reads.block(block)
-        if offer is None:
-            problems.append(
-                Problem(
-                    "HF0211",
-                    f"block `{block}` was never registered",
-                    help="start a worker that offers it: `holdfast worker -m MODULE`",
-                )
-            )
-        else:
-            offers[block] = offer
+    offers, unknown = versions.pinned(program.blocks, reads)
+    problems += unknown
     specs, misfits = program.pin(offers)
     problems += [problem for problem in misfits if not problem.warning]
 

@@ -12,6 +12,10 @@ import msgspec
 
 from .model import DEFAULT_ENTITY
 
+#: changes one attempt may ask for, and bytes that each may have, encoded
+CHANGES_LIMIT = 1000
+CHANGE_LIMIT = 64 * 1024
+
 
 class EntityRow(msgspec.Struct, frozen=True, gc=False):
     """A thing worked upon."""

@@ -49,7 +49,7 @@ class TurnReads:
         #: rows read in this turn
         self.rows: dict[Key, Any] = {}
         #: offers and published versions stay known between turns while nobody else can change them
-        self._offers: dict[str, BlockOffer | None] = {}
+        self._offers: dict[str, tuple[BlockOffer, ...]] = {}
         self._workflows: dict[WorkflowKey, Published] = {}
         #: blobs made in this turn: (execution, digest) → data
         self.fresh: dict[tuple[str, bytes], bytes] = {}
@@ -177,7 +177,7 @@ class TurnReads:
             return str(step)
         return program.label(step) if program else ""
 
-    def block(self, name: str) -> BlockOffer | None:
+    def offers(self, name: str) -> tuple[BlockOffer, ...]:
         if name not in self._offers:
             raise Missing(BlockKey(name))
         return self._offers[name]

@@ -16,7 +16,8 @@ from .steps import BLOCK_FORMS, COMING_TYPES, STEP_TYPES, TYPE_INDEX, USE, StepT
 from .values import type_of
 
 NAME = re.compile(r"[^\W\d][\w-]*\Z")
-BLOCK_NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
+#: with its package before it and a version, whole or partial, behind it
+BLOCK_NAME = re.compile(r"[A-Za-z_][\w.-]*(?:/[A-Za-z_][\w.-]*)?(?::[0-9][0-9A-Za-z.-]*)?\Z")
 _PAIR = re.compile(r"(?P<key>[^\W\d][\w-]*)\s*=\s*")
 #: of `invoke … with a=1, b: 2`
 _ARGUMENT = re.compile(r"(?P<key>[^\W\d][\w-]*)(?:\s*=\s*|:\s+)")
