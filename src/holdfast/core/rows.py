@@ -18,6 +18,7 @@ from .inventory import EntityChange, EntityRow, Flag
 from .locks import Claim
 from .model import JobStatus, Level, LogLine, Mode
 from .state import State, apply
+from .versions import place_of
 
 
 class JobRow(msgspec.Struct, array_like=True, gc=False):
@@ -26,6 +27,7 @@ class JobRow(msgspec.Struct, array_like=True, gc=False):
     execution: str
     job: int
     queue: str
+    #: `name:version`; the name alone, of a job that is older than versions: any will do
     block: str
     #: µs; when it came into the queue, or was claimed
     since: int
@@ -212,7 +214,7 @@ def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> Non
 def queued(state: State, id: int) -> JobRow:
     job = state.jobs[id]
     spec = state.specs[job.spec]
-    return JobRow(state.id, id, spec.queue, spec.block, state.at, job.attempt, "", spec.timeout)
+    return JobRow(state.id, id, spec.queue, place_of(spec), state.at, job.attempt, "", spec.timeout)
 
 
 # --- one function per kind of fact that has consequences -----------------------------------------------

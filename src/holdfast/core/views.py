@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from .model import DEFAULT_ENTITY, Actor, Failure, LogLine
+from .model import DEFAULT_ENTITY, Actor, BlockOffer, Failure, LogLine
 from .state import State
 
 
@@ -251,6 +251,19 @@ class BlockView(msgspec.Struct, frozen=True):
     result: dict[str, Any]
     #: names of workers online that offer it
     workers: list[str]
+    #: type of the entities it runs on by default
+    run_on: str = ""
+    #: those of `acquire`, `verify` and `rollback` it has
+    hooks: list[str] = []
+    #: its rollback is right even where nobody knows whether there is anything to undo
+    accepts_unknown: bool = False
+    #: point of no return: never undone
+    is_pivot: bool = False
+
+
+def hooks_of(offer: BlockOffer) -> list[str]:
+    has = {"acquire": offer.has_acquire, "verify": offer.has_verify, "rollback": offer.has_rollback}
+    return [name for name, there in has.items() if there]
 
 
 class WorkerView(msgspec.Struct, frozen=True):
@@ -263,6 +276,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     slots: int
     busy: int
     queues: list[str]
+    #: `name:version` of each
     blocks: list[str]
     registered_at: int
     seen_at: int

@@ -27,6 +27,7 @@ from holdfast.core.model import Actor, Status
 from holdfast.core.program import Program, WorkflowKey
 from holdfast.core.state import State
 from holdfast.core.version import VERSION
+from holdfast.core.versions import order, place, with_padded
 from holdfast.core.views import (
     BlockView,
     ExecutionView,
@@ -37,6 +38,7 @@ from holdfast.core.views import (
     WhyView,
     WorkerView,
     WorkflowView,
+    hooks_of,
     log_view,
 )
 from holdfast.language import (
@@ -60,7 +62,7 @@ from .retention import keeping as default_keeping
 from .reviving import RevivingVerbs, waits_of
 from .sharing import lock_rows
 from .showing import Unread, shown, view_of
-from .why import Waiting, explain, queue_reason, with_stumbles, worker_state
+from .why import Waiting, explain, offers, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -205,7 +207,7 @@ class Service(RevivingVerbs):
         return [
             f"job {row.job}: {queue_reason(row.queue, row.block, workers, {}, now)}"
             for row in unclaimed
-            if not any(row.block in w.blocks and row.queue in w.queues for w in online)
+            if not any(offers(w, row.block) and row.queue in w.queues for w in online)
         ]
 
     def signal(self, actor: Actor, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView:
@@ -457,14 +459,15 @@ class Service(RevivingVerbs):
     def blocks(self) -> list[BlockView]:
         now = self.store.now()
         with self.store.reading() as queries:
-            offers, workers = queries.blocks(), queries.workers()
+            known, workers = queries.blocks(), queries.workers()
         online = [w for w in workers if worker_state(w, now) == "online"]
         return [
             BlockView(
                 o.name, o.version, o.description, o.pure, o.idempotent, o.timeout / 1e6 if o.timeout else None,
-                o.isolation, o.parameters, o.result, [w.name for w in online if o.name in w.blocks],
+                o.isolation, o.parameters, o.result, [w.name for w in online if offers(w, place(o.name, o.version))],
+                o.run_on, hooks_of(o), o.accepts_unknown, o.is_pivot,
             )
-            for o in sorted(offers, key=lambda o: o.name)
+            for o in sorted(map(with_padded, known), key=lambda o: (o.name, order(o.version)))
         ]  # fmt: skip
 
     def workers(self) -> list[WorkerView]:
@@ -487,7 +490,7 @@ class Service(RevivingVerbs):
         return [
             QueueView(
                 queue, block, waiting, claimed, (now - oldest) / 1e6 if oldest else 0.0,
-                [w.name for w in online if block in w.blocks and queue in w.queues],
+                [w.name for w in online if offers(w, block) and queue in w.queues],
             )
             for queue, block, waiting, claimed, oldest in depths
         ]  # fmt: skip

@@ -14,7 +14,7 @@ from .load import MAX_DEPTH
 from .names import RESERVED_NAMES, Excerpt, LaneNames
 from .nodes import Node, Report
 from .problems import did_you_mean, suggest
-from .short import BLOCK_REFERENCE, NAME, Body, Draft, ShortForms, rejoin
+from .short import BLOCK_NAME, NAME, Body, Draft, ShortForms, rejoin
 from .steps import (
     BLOCK_FORMS,
     BRANCH_KEYS,
@@ -318,7 +318,7 @@ class Reader(ShortForms):
         draft = self._draft(step, made, lane)
         draft.common = common
         if kind == "block":
-            if isinstance(value.value, str) and BLOCK_REFERENCE.match(value.value):
+            if isinstance(value.value, str) and BLOCK_NAME.match(value.value):
                 draft.block = value.value
             else:
                 report.add(value, "HF0113", "`block` takes the name of a block")

@@ -16,9 +16,8 @@ from .steps import BLOCK_FORMS, COMING_TYPES, STEP_TYPES, TYPE_INDEX, USE, StepT
 from .values import type_of
 
 NAME = re.compile(r"[^\W\d][\w-]*\Z")
-BLOCK_NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
-#: the same with a package before it and a version, perhaps only in part, behind it
-BLOCK_REFERENCE = re.compile(r"(?:[A-Za-z_][\w.-]*/)*[A-Za-z_][\w.-]*(?::\d+(?:\.\d+){0,2})?\Z")
+#: with its package before it and a version, whole or partial, behind it
+BLOCK_NAME = re.compile(r"[A-Za-z_][\w.-]*(?:/[A-Za-z_][\w.-]*)?(?::[0-9][0-9A-Za-z.-]*)?\Z")
 _PAIR = re.compile(r"(?P<key>[^\W\d][\w-]*)\s*=\s*")
 #: of `invoke … with a=1, b: 2`
 _ARGUMENT = re.compile(r"(?P<key>[^\W\d][\w-]*)(?:\s*=\s*|:\s+)")
@@ -217,7 +216,7 @@ class ShortForms:
                 self._type(draft, excerpt)
             elif name == "block":
                 draft.block = excerpt.text
-                if not BLOCK_REFERENCE.match(excerpt.text):
+                if not BLOCK_NAME.match(excerpt.text):
                     excerpt.report(self.report, "HF0113", f"`{excerpt.text}` is not a name for a block")
             elif name == "pairs":
                 self._pairs(draft, excerpt)
