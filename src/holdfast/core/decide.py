@@ -236,7 +236,12 @@ class _Transition(Attempts):
             elif isinstance(command, p.ScheduleJob):
                 self.events.append(
                     e.JobScheduled(
-                        self.next_job, command.lane, command.step, command.spec, command.input, command.visit,
+                        self.next_job,
+                        command.lane,
+                        command.step,
+                        command.spec,
+                        command.input,
+                        command.visit,
                         command.entity,
                     )
                 )
