@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.model import JobSpec, Problem
 
 from .compiled import Plan, Step, Workflow
-from .pinning import add_problem
+from .pinning import _add as add_problem
 
 ONCE = frozenset(("", "global"))
 #: bodies of a step of kind `entities`
@@ -26,7 +26,7 @@ EACH, INLINE = 0, 1
 class Bodies(dict[tuple[int, int], tuple[Step, ...]]):
     """Bodies of lanes of entities are made when the first lane needs one: every step may be the first of them."""
 
-    __slots__ = ("plan", "places", "scopes", "steps")
+    __slots__ = ("places", "plan", "scopes", "steps")
 
     plan: Plan
     places: dict[int, tuple[int, int, int]]

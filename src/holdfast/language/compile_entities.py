@@ -153,7 +153,9 @@ class EntityCompiler(StepCompiler):
         parts = take_keys(report, node, ACQUIRE_KEYS, "`acquire`", "not a key of `acquire`")
         type = self._run_on(parts.pop("type", None))
         if len(parts) != 1:
-            report.add(node, "HF0176", "an entry of `acquire` has one of `select`, `ids`, `children`, `parent`, `members`")
+            report.add(
+                node, "HF0176", "an entry of `acquire` has one of `select`, `ids`, `children`, `parent`, `members`"
+            )
             return
         ((kind, given),) = parts.items()
         value: Value | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.lanes import BODY, Lane, Op
 from holdfast.core.model import Failure, JobStatus, Wait
-from holdfast.core.program import EntityKey, Missing, SensorKey, TooLong
+from holdfast.core.program import EntityKey, Key, Missing, SensorKey, TooLong
 from holdfast.core.subjects import Progress, Subject
 
 from . import again, failing, flow
@@ -78,8 +78,19 @@ def _is_out(run: Run, subject: Subject) -> bool:
     """Failed or lost, itself or what it is a part of."""
     if progress_of(run, subject) in _OUT:
         return True
-    parent = run.state.subjects.get(subject.parent)
-    return parent is not None and progress_of(run, parent) in _OUT
+    whole = _whole(run, subject)
+    return whole is not None and progress_of(run, whole) in _OUT
+
+
+def _whole(run: Run, subject: Subject) -> Subject | None:
+    """What it is a part of, where that is worked upon too."""
+    if not subject.within:
+        return None
+    if run.wholes is None:
+        subjects = run.state.subjects.values()
+        wanted = {each.within for each in subjects}
+        run.wholes = {each.id: each for each in subjects if each.id in wanted}
+    return run.wholes.get(subject.within)
 
 
 def in_scope(run: Run, walk: LaneScope, type: str = "") -> list[int]:
@@ -117,7 +128,8 @@ def batch_count(run: Run) -> int:
 
 
 def _batch(run: Run, walk: LaneScope) -> Callable[[Subject], bool]:
-    """Whether an entity is in the batch at hand. What is no part of a seed is in the first."""
+    """Whether an entity is in the batch at hand. Parts go with their whole; of what is no part of a seed, groups are
+    in the first batch, and everything else, about which nothing is known, in the last."""
     plan = run.workflow.plan
     number = walk.variable(BATCH) if plan is not None and plan.batches else ABSENT
     if plan is None or number is ABSENT:
@@ -126,16 +138,13 @@ def _batch(run: Run, walk: LaneScope) -> Callable[[Subject], bool]:
     before = batch_sizes(plan.batches, len(seeds))
     start = sum(before[: number - 1])
     ours = frozenset(seeds[start : start + before[number - 1]]) if number <= len(before) else frozenset()
-    seed = seed_type(run)
-    subjects = run.state.subjects
+    seed, last = seed_type(run), len(before)
 
     def is_in(subject: Subject) -> bool:
-        found: Subject | None = subject
-        for _ in range(len(_RANKS) + 1):
-            if found is None or found.type == seed:
-                break
-            found = subjects.get(found.parent)
-        return found.index in ours if found is not None and found.type == seed else number == 1
+        found = subject if subject.type == seed else _whole(run, subject)
+        if found is not None and found.type == seed:
+            return found.index in ours
+        return bool(number == (1 if subject.type == "group" else last))
 
     return is_in
 
@@ -311,7 +320,8 @@ def _fetch(run: Run, members: tuple[Step, ...], indices: Iterable[int]) -> None:
         facts |= each.asks.entity if each.asks is not None else set()
     if not facts:
         return
-    tenant, missing = run.state.tenant, []
+    tenant = run.state.tenant
+    missing: list[Key] = []
     for index in indices:
         id = run.state.subjects[index].id
         for kind, name in sorted(facts):

@@ -85,14 +85,9 @@ class Scope(Protocol):
         """The previous step's output."""
         ...
 
-    def step(self, id: str) -> Any: ...
-
-    def results(self, id: str) -> Any:
-        """Of a step that is done for each of many entities: what it came to, by entity."""
-        ...
-
-    def failed_of(self, id: str) -> Any:
-        """Ids of the entities it failed for, where that is tolerated."""
+    def step(self, id: str) -> Any:
+        """Its output. Of a step that is done for each of many entities, `ID.results` is what it came to, by entity,
+        and `ID.failed` lists those it failed for, where that is tolerated."""
         ...
 
     def about(self, key: str) -> Any:
@@ -299,9 +294,9 @@ def _member(node: Expr, inner: Expr, name: str, lenient: bool) -> Fn:
     if isinstance(inner, StepRef):
         id = inner.id
         if name == "results":
-            return _found(lambda scope: scope.results(id), node, f"the results of step `{id}`", lenient)
+            return _found(lambda scope: scope.step(f"{id}.results"), node, f"the results of step `{id}`", lenient)
         if name == "failed":
-            return lambda scope: scope.failed_of(id)
+            return lambda scope: [] if (found := scope.step(f"{id}.failed")) is ABSENT else found
         if name != "output":
             return _never(node, f"`steps.{id}` has only `output`")
         return _found(lambda scope: scope.step(id), node, f"the output of step `{id}`", lenient)

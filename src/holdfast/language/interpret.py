@@ -51,7 +51,7 @@ from .walk import SMALL, Walk
 
 if TYPE_CHECKING:
     from holdfast.core.state import Job, State
-    from holdfast.core.subjects import Progress
+    from holdfast.core.subjects import Progress, Subject
 
     from .scope import LaneScope
 
@@ -150,12 +150,11 @@ class YamlProgram:
         return again.why_not(self.workflow, state)
 
     def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:
-        workflow = self.arranged(state.specs)
         if isinstance(cause, JobEnded) and cause.failure is None:
-            commands = self.straight_on(workflow, state, cause, reads)
+            commands = self.straight_on(state, cause, reads)
             if commands is not None:
                 return commands
-        run = Run(workflow, state, cause, now, reads)
+        run = Run(self.arranged(state.specs), state, cause, now, reads)
         match cause:
             case JobEnded():
                 run.job_ended(cause)
@@ -191,11 +190,10 @@ class YamlProgram:
             found = self._arranged[key] = arrange(self.workflow, specs)
         return found
 
-    def straight_on(
-        self, workflow: Workflow, state: State, cause: JobEnded, reads: Reads
-    ) -> list[Command] | None:  # fmt: skip
+    def straight_on(self, state: State, cause: JobEnded, reads: Reads) -> list[Command] | None:
         """From one block to the next with nothing to evaluate: most of what ever happens, so it is worth a way
         of its own. It says what the general way would say, or nothing."""
+        workflow = self.arranged(state.specs)
         lane = state.lanes[cause.lane]
         frame = lane.frames[-1]
         body = workflow.bodies[frame.scope, frame.body]
@@ -237,9 +235,33 @@ class Run:
     state: State
     now: int
 
-    __slots__ = ("_shared", "_jobs", "cause", "commands", "consumed", "dropped", "failed_subjects", "failures", "fuel", "is_forced",
-                 "is_over", "loaded", "next_lane", "next_timer", "now", "progress", "queue", "reads", "retention",
-                 "state", "told", "turns_left", "walks", "workflow")  # fmt: skip
+    __slots__ = (
+        "_jobs",
+        "_shared",
+        "cause",
+        "commands",
+        "consumed",
+        "dropped",
+        "failed_subjects",
+        "failures",
+        "fuel",
+        "is_forced",
+        "is_over",
+        "loaded",
+        "next_lane",
+        "next_timer",
+        "now",
+        "progress",
+        "queue",
+        "reads",
+        "retention",
+        "state",
+        "told",
+        "turns_left",
+        "walks",
+        "wholes",
+        "workflow",
+    )  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
         self.workflow = workflow
@@ -265,6 +287,8 @@ class Run:
         self._jobs: dict[int, list[Job]] | None = None
         #: how far entities have come during this call
         self.progress: dict[int, Progress] = {}
+        #: entities that others are parts of, by id; nothing while nobody has asked
+        self.wholes: dict[str, Subject] | None = None
         #: entities that have failed in all; -1 while nobody has asked
         self.failed_subjects = -1
         #: rule and hash

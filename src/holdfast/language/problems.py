@@ -275,6 +275,50 @@ PROBLEMS: dict[str, Explanation] = {
         '"ams1"`. A bare name is a label, or else a fact; `id`, `type`, `name`, `parent`, `groups`, `labels.X` and '
         "`facts.X` are the entity's own.",
     ),
+    # --- entities ------------------------------------------------------------------------------------
+    "HF0171": Explanation(
+        "block for entities in a workflow without",
+        "The block says that it runs on entities of a type, one job for each, and the workflow works on none. Say "
+        "`run-on: TYPE` for the workflow or the step, or `run-on: global` for a step that is done once all the same.",
+    ),
+    "HF0172": Explanation(
+        "not a number or percentage of entities",
+        "`max-failures` is a number from 0, or 0% to 100%. A batch is at least 1, or more than 0% and at most 100%; "
+        "percentages are of all entities and rounded down, but a batch is never empty.",
+    ),
+    "HF0173": Explanation(
+        "shared lock, and a block that is not pure",
+        "With `lock: {mode: shared}` others may look at the entities at the same time, so every block has to be pure.",
+    ),
+    "HF0174": Explanation(
+        "run-on is not possible here",
+        "`run-on` names a type of entities, or `global`. It belongs on blocks and on steps that have steps inside; "
+        "inside of something that is done for each entity everything is about that entity already. A registered type "
+        "is done where it is used: say it there.",
+    ),
+    "HF0175": Explanation(
+        "the step is not done for each entity",
+        "`steps.ID.results` and `steps.ID.failed` are known of steps that are done for each of many entities. Every "
+        "step has `steps.ID.output`.",
+    ),
+    "HF0176": Explanation(
+        "acquire cannot be read",
+        "`acquire` is a selector, a map with one of `select`, `ids`, `children`, `parent` and `members`, or a list of "
+        "these. `ids` may be an expression over `input`.",
+    ),
+    "HF0177": Explanation(
+        "unknown word in config",
+        "The key takes one of a few words; the reference of workflow keys lists them.",
+    ),
+    "HF0178": Explanation(
+        "gate cannot be read",
+        "`not-before` is a time like `2030-01-31T22:00:00Z`, `window` is `HH:MM-HH:MM` every day, `after` names "
+        "executions, `approval` is the question that is asked, `deadline` a duration.",
+    ),
+    "HF0179": Explanation(
+        "no effect without entities",
+        "The key is about the entities of a workflow, and this one works on none.",
+    ),
 }
 
 

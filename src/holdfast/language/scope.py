@@ -154,6 +154,8 @@ class LaneScope(ABC):
         return self.output
 
     def step(self, id: str) -> Any:
+        if id.endswith(".results"):
+            return self._results(id.removesuffix(".results"))
         walk: LaneScope | None = self
         while walk is not None:
             if id in walk.outputs:
@@ -170,16 +172,12 @@ class LaneScope(ABC):
             walk = walk.around()
         return ABSENT
 
-    def results(self, id: str) -> Any:
-        """What a step that is done for each entity came to, by entity; in the lane of one of them too."""
+    def _results(self, id: str) -> Any:
+        """What a step came to for all entities, also for the lane of one of them."""
         walk: LaneScope | None = self
-        while walk is not None and walk.around() is not None and id not in walk.outputs and id not in walk.before:
+        while walk is not None and walk.site and walk.is_upon:
             walk = walk.around()
-        return ABSENT if walk is None or (walk.site and walk.is_upon) else walk.step(id)
-
-    def failed_of(self, id: str) -> Any:
-        found = self.step(f"{id}.failed")
-        return [] if found is ABSENT else found
+        return ABSENT if walk is None else walk.step(id)
 
     @property
     def is_upon(self) -> bool:

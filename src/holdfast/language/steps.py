@@ -496,7 +496,11 @@ ENTITY_LOCK_KEYS: tuple[Key, ...] = (
 
 GATE_KEYS: tuple[Key, ...] = (
     Key("not-before", "time, or expression", "e.g. `2030-01-31T22:00:00Z`"),
-    Key("window", "`HH:MM-HH:MM`, or expression", "every day, e.g. `22:00-04:00`; with `+01:00` behind it if it is not UTC"),
+    Key(
+        "window",
+        "`HH:MM-HH:MM`, or expression",
+        "every day, e.g. `22:00-04:00`; with `+01:00` behind it if it is not UTC",
+    ),
     Key("approval", "text, or yes", "a person has to approve"),
     Key("after", "execution id, or list of ids", "these have ended"),
     Key("deadline", "duration", "how long all of that may take; then it fails safe"),

@@ -39,12 +39,6 @@ class InputScope:
     def step(self, id: str) -> Any:
         return ABSENT
 
-    def results(self, id: str) -> Any:
-        return ABSENT
-
-    def failed_of(self, id: str) -> Any:
-        return ABSENT
-
     def about(self, key: str) -> Any:
         return ABSENT
 
@@ -84,7 +78,7 @@ def _wanted(want: Want, input: Any) -> Wanted:
 
 
 def _invalid(code: str, message: str) -> InvalidDefinition:
-    return InvalidDefinition(message, [Problem(code, message)])
+    return InvalidDefinition(message, (Problem(code, message),))
 
 
 def acquires(workflow: Workflow, input: Any, specs: Sequence[JobSpec]) -> tuple[Acquire, ...]:
@@ -150,7 +144,9 @@ def check_gate(kind: str, value: Any) -> None:
     elif kind == "after":
         listed = value if isinstance(value, list) else [value]
         if not listed or not all(isinstance(each, str) and each for each in listed):
-            raise BadGate("`after` names executions", "an id, or a list of ids; with ` completed` behind it, if it must")
+            raise BadGate(
+                "`after` names executions", "an id, or a list of ids; with ` completed` behind it, if it must"
+            )
     elif not isinstance(value, str | bool) or value == "":
         raise BadGate("`approval` is the question to be asked, or yes")
 
