@@ -192,7 +192,7 @@ class _Translation(Parts):
         if not isinstance(steps.value, list) or not steps.value:
             what = f"a list of steps, not {steps.kind}" if not isinstance(steps.value, list) else "empty"
             self.report.add(steps, "HF0108", f"`steps` is {what}")
-            return []
+            return [self.fresh(steps, "no-op")]
         own = [self.condition(keys["condition"])] if "condition" in keys else []
         asserts = self.conditions(keys["assert"], "assert") if "assert" in keys else []
         around = Keys(node)
@@ -224,7 +224,7 @@ class _Translation(Parts):
     def _step(self, node: Node, run_on: str, asserts: list[Node]) -> list[Node]:
         if not isinstance(node.value, dict):
             self.report.add(node, "HF0108", f"a step is a map, not {node.kind}")
-            return []
+            return [self.fresh(node, "no-op")]
         found = {style_free(key): item for key, item in node.value.items()}
         given = found.get("type")
         type = given.value if given is not None else None
@@ -236,7 +236,7 @@ class _Translation(Parts):
         if not isinstance(type, str) or type not in STEP_KEYS:
             message = "nothing says what the step does" if given is None else f"unknown step type `{given.value}`"
             self.report.add(given or node, "HF0110", message, help=f"a step is one of {', '.join(STEP_KEYS)}")
-            return []
+            return [self.fresh(node, "no-op")]
         keys = self.take(node, STEP_KEYS[type], f"a `{type}` step")
         if "label" not in keys:
             self.report.add(node, "HF0109", "the step has no `label`", help="its result is known by it")
@@ -278,8 +278,9 @@ class _Translation(Parts):
         elif not isinstance(block.value, str) or not REFERENCE.match(block.value):
             self.report.add(block, "HF0113", "a function block is named `package/name:version`",
                             help="the version may be given in part: `package/name:1`")  # fmt: skip
-        else:
-            made.put("block", "functionBlock", block)
+            block = None
+        # Something has to stand there, or its absence would be told too.
+        made.put("block", "functionBlock", block or self.fresh(node, "none"))
         if "runOn" in keys:
             said = self.run_on(keys["runOn"])
             if said.value != self.within:
@@ -295,6 +296,7 @@ class _Translation(Parts):
         match = REFERENCE.match(named.value) if named is not None and isinstance(named.value, str) else None
         if named is None or match is None:
             self.report.add(named or node, "HF0113", "a workflow is named `package/name:version`")
+            made.put("type", "type", self.fresh(node, "no-op"))
             return
         name, wanted = match["name"], match["version"] or ""
         made.put("type", "type", self.fresh(node, "invoke"))
@@ -316,7 +318,7 @@ class _Translation(Parts):
             run_on = checked.value if is_per_entity(checked.value) else ""
         if "steps" not in keys:
             self.report.add(node, "HF0109", "the workflow has no `steps`")
-            return []
+            return [self.fresh(node, "no-op")]
         if "acquire" in keys:
             self.report.add(node, "HF0188", "`acquire` belongs to the workflow or to a step with a block",
                             key="acquire")  # fmt: skip

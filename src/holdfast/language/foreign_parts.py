@@ -369,7 +369,9 @@ class Parts:
         if not isinstance(text, str) or not text.strip():
             self.report.add(node, "HF0108", f"a query is a text, not {node.kind}")
             return None
-        if "==" in text or "!=" in text or "{{" in text:
+        if BRACES in text:
+            return self.data(node)
+        if "==" in text or "!=" in text:
             return node
         terms = [_TERM.match(term) for term in re.split(r"\s+AND\s+", text)]
         found = []
