@@ -104,7 +104,9 @@ def test_root_keys_become_native_ones() -> None:
         ("condition: parameters.x", {"condition": "parameters.x"}),
         ("assert: [{type: jmes, jmes: '{{ parameters.x }}'}]", {"assert": ["{{ parameters.x }}"]}),
         ("acquire: ['role:edge']", {"acquire": ['role == "edge"']}),
-        ("acquire: [\"site == '{{ parameters.site }}'\"]", {"acquire": ["site == '{{ parameters.site }}'"]}),
+        ("acquire: [\"site == '{{ parameters.site }}'\"]", {"acquire": ["site == input.site"]}),
+        ("acquire: [{query: 'site:{{parameters.site}} AND role:\"a b\"'}]",
+         {"acquire": [{"select": 'site == input.site && role == "a b"'}]}),
         ("acquire: [{context: device}, {context: devices}]", {"acquire": [{"parent": True}, {"members": True}]}),
         ("retryConfig: {maxRetries: 3, delay: 1.5}",
          {"retry": {"attempts": 4, "delay": "1500ms", "factor": 1, "max-delay": "1500ms", "jitter": 0}}),
@@ -220,6 +222,7 @@ def test_versions_in_part(wanted: str, version: str, fits: bool) -> None:
         (HEAD + "steps:\n- label: a\n  functionBlock: fb.example.io/a:1\n  parameters:\n"
          "    x: '{{ nobody.result.data.x }}'\n", "HF0123", 13, "nobody"),
         (HEAD + "acquire: ['a b']\n" + STEP, "HF0188", 9, "'a b'"),
+        (HEAD + "acquire: ['a == {{ context.device.x }}']\n" + STEP, "HF0188", 9, "'a == {{ context.device.x }}'"),
         (HEAD + "acquire: [{context: neighbours}]\n" + STEP, "HF0188", 9, "neighbours"),
         (HEAD + "acquire: ['site == ']\n" + STEP, "HF0751", 9, ""),
         (HEAD + "parameterSchema: {type: array}\n" + STEP, "HF0189", 9, "array"),
@@ -248,8 +251,10 @@ def test_what_is_kept_but_not_followed_is_said() -> None:
 
 
 def test_missing_parameter_is_null_and_said() -> None:
-    text = HEAD + "parameterSchema: {properties: {host: {type: string}}}\nsteps:\n" + (
-        "- {label: a, functionBlock: fb.example.io/a:1, parameters: {x: '{{ parameters.hots }}'}}\n"
+    text = (
+        HEAD
+        + "parameterSchema: {properties: {host: {type: string}}}\nsteps:\n"
+        + ("- {label: a, functionBlock: fb.example.io/a:1, parameters: {x: '{{ parameters.hots }}'}}\n")
     )
     _, _, warnings = load_workflow(text, "f.yaml")
     assert [(each.code, marked(each)) for each in warnings] == [("HF0121", "parameters.hots")]
@@ -391,7 +396,9 @@ def test_parallel_strategy_lets_every_entity_go_its_own_way() -> None:
     assert [(label, on) for label, on, _ in given(made)] == [("a", "d0"), ("a", "d1"), ("b", "d0"), ("b", "d1")]
     # The lane of the first is at its second step in the commit of its own result, whatever the other does.
     ended = [event.job for event in made.events(JobSucceeded)]
-    assert [event.lane for event in made.events(JobScheduled)][:2] == [event.lane for event in made.events(JobScheduled)][2:]
+    assert [event.lane for event in made.events(JobScheduled)][:2] == [
+        event.lane for event in made.events(JobScheduled)
+    ][2:]
     assert ended == [1, 2, 3, 4]
 
 

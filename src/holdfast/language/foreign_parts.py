@@ -36,6 +36,8 @@ _CHECKED = frozenset(("type", "default", "enum", "description"))
 _SAID = frozenset(("title", "examples", "$comment", "$schema", "$id", "readOnly", "writeOnly", "deprecated"))
 #: `site:ams1 AND role:edge`
 _TERM = re.compile(r"\s*(?P<field>[A-Za-z_][\w.]*):(?P<value>\"[^\"]*\"|[^\s\"()*?:]+)\s*\Z")
+#: a parameter in a query, perhaps in quotes
+_PARAMETER = re.compile(r"(?P<quote>['\"]?)\{\{\s*parameters\.(?P<name>\w+)\s*\}\}(?P=quote)")
 _RELATED = {"interfaces": "children", "interface": "children", "device": "parent", "parent": "parent",
             "devices": "members", "members": "members"}  # fmt: skip
 
@@ -369,10 +371,12 @@ class Parts:
         if not isinstance(text, str) or not text.strip():
             self.report.add(node, "HF0108", f"a query is a text, not {node.kind}")
             return None
+        text = _PARAMETER.sub(r"input.\g<name>", text)
         if BRACES in text:
-            return self.data(node)
+            self.report.add(node, "HF0188", "a query can be made with `{{ parameters.NAME }}` only")
+            return None
         if "==" in text or "!=" in text:
-            return node
+            return again(node, text)
         terms = [_TERM.match(term) for term in re.split(r"\s+AND\s+", text)]
         found = []
         for term in terms:
@@ -380,6 +384,8 @@ class Parts:
                 self.report.add(node, "HF0188", "the query is neither `field:value AND …` nor a selector",
                                 help="e.g. `site:ams1 AND role:edge`, or `site == 'ams1'`")  # fmt: skip
                 return None
-            value = term["value"].strip('"').replace("\\", "\\\\").replace('"', '\\"')
-            found.append(f'{term["field"]} == "{value}"')
+            value = term["value"].strip('"').replace("\\", "\\\\")
+            found.append(
+                f"{term['field']} == {value}" if value.startswith("input.") else f'{term["field"]} == "{value}"'
+            )
         return again(node, " && ".join(found))
