@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import executions, page, reviving, sharing, system, verdicts, workflows, working
+from . import compat, executions, page, reviving, sharing, system, verdicts, workflows, working
 from .routes import Router
 
 TABLES = (
@@ -13,6 +13,7 @@ TABLES = (
     sharing.routes,
     system.routes,
     working.routes,
+    compat.routes,
     page.routes,
 )
 

@@ -25,6 +25,7 @@ from .errors import (
     UnknownExecution,
     WrongStatus,
 )
+from .granting import granting
 from .lifecycle import MOVING, may
 from .model import Actor, Failure, JobStatus, Status
 from .sharing import Waking, answer, closing, facts
@@ -283,8 +284,13 @@ class _Transition(Attempts):
                 except p.TooLong as error:
                     self._obey(p.Fail(Failure("value-too-large", f"the output: {error}", code="HF0701")))
                     return
+                granted = granting(self.state, self.events, self.now, self.reads)
+                if isinstance(granted, Failure):
+                    self._obey(p.Fail(granted))
+                    return
                 self._drop_waiting()
                 self._drop_looking()
+                self.events += granted
                 self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
                 if self._is_cancelling:

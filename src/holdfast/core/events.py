@@ -444,6 +444,8 @@ class InventoryChanged(_Event, frozen=True, array_like=True, tag=47):
     if it is gone)."""
 
     entities: tuple[tuple[str, int], ...]
+    #: one for each of them, whatever number of jobs asked for it
+    changes: tuple[EntityChange, ...] = ()
 
 
 class ExecutionAcked(_Event, frozen=True, array_like=True, tag=48):

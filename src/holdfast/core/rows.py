@@ -18,6 +18,7 @@ from .inventory import EntityChange, EntityRow, Flag
 from .locks import Claim
 from .model import Effect, JobKind, JobStatus, Level, LogLine, Mode
 from .state import State, apply, in_doubt, spec_of
+from .versions import place_of
 
 
 class JobRow(msgspec.Struct, array_like=True, gc=False):
@@ -26,6 +27,7 @@ class JobRow(msgspec.Struct, array_like=True, gc=False):
     execution: str
     job: int
     queue: str
+    #: `name:version`; the name alone, of a job that is older than versions: any will do
     block: str
     #: µs; when it came into the queue, or was claimed
     since: int
@@ -212,7 +214,7 @@ def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> Non
 def queued(state: State, id: int) -> JobRow:
     job = state.jobs[id]
     spec = spec_of(state, job)
-    return JobRow(state.id, id, spec.queue, spec.block, state.at, job.attempt, "", spec.timeout)
+    return JobRow(state.id, id, spec.queue, place_of(spec), state.at, job.attempt, "", spec.timeout)
 
 
 # --- one function per kind of fact that has consequences -----------------------------------------------
@@ -230,7 +232,13 @@ def _job_released(state: State, event: e.JobReleased, rows: Rows) -> None:
     rows.agenda[state.id, f"job/{event.job}"] = None
 
 
-def _job_over(state: State, event: e.JobSucceeded | e.JobFailed, rows: Rows) -> None:
+def _job_succeeded(state: State, event: e.JobSucceeded, rows: Rows) -> None:
+    rows.jobs[state.id, event.job] = None
+    if event.changes:
+        rows.changes += [(state.id, event.job, change) for change in event.changes]
+
+
+def _job_failed(state: State, event: e.JobFailed, rows: Rows) -> None:
     rows.jobs[state.id, event.job] = None
 
 
@@ -405,6 +413,10 @@ def _ended(state: State, event: e.Event, rows: Rows) -> None:
         rows_entities.end(state, rows)
     if state.is_turn_open:
         rows.agenda[state.id, f"turn/{state.turn}"] = None
+    if state.has_changes:
+        # Made in this very commit, or never.
+        rows.changes = [asked for asked in rows.changes if asked[0] != state.id]
+        rows.changes_gone[state.id] = None
     if state.ledger:
         rows.flags += [(state.tenant, flag) for flag in flags_of(state)]
 
@@ -447,8 +459,8 @@ _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
     e.LaneAdvanced: _lane_advanced,
     e.JobScheduled: _job_scheduled,
     e.JobReleased: _job_released,
-    e.JobSucceeded: _job_over,
-    e.JobFailed: _job_over,
+    e.JobSucceeded: _job_succeeded,
+    e.JobFailed: _job_failed,
     e.JobCancelled: _job_cancelled,
     e.JobRescheduled: _job_rescheduled,
     e.TimerSet: _timer_set,

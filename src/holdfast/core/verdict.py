@@ -1,15 +1,11 @@
-"""What an execution left behind, in words: one sentence for the whole, one line for every entry of the ledger."""
+"""What an execution left behind, in words: one sentence for the whole, one reason for every entry of the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-from . import events as e
 from .ledger import Entry
-from .model import Effect, JobKind, Status, Undo
+from .model import Effect, Status, Undo
 from .state import State, in_doubt
 from .undoing import why_not
-from .views import LateView, LedgerLine, LedgerView, error_view
 
 #: Names a sentence lists before it only counts.
 NAMED = 5
@@ -36,41 +32,6 @@ def verdict_of(state: State) -> str:
     if loose:
         parts.append(f"{_count(loose, 'effect')} not undone{' that belong to no entity' if entities else ''}")
     return f"{name}: {'; '.join(parts)}"
-
-
-def ledger_view(
-    state: State, label: Callable[[int], str], history: Iterable[tuple[int, tuple[e.Event, ...]]]
-) -> LedgerView:
-    """`history` yields (time, events) per transition."""
-    about: dict[int, int] = {}
-    late: dict[int, list[LateView]] = {}
-    for at, events in history:
-        for event in events:
-            if isinstance(event, e.JobScheduled) and event.kind in (JobKind.VERIFY, JobKind.ROLLBACK):
-                about[event.job] = event.about
-            elif isinstance(event, e.ResultRefused):
-                found = LateView(event.job, event.attempt, at, event.is_success, event.value, error_view(event.failure))
-                late.setdefault(about.get(event.job, event.job), []).append(found)
-    lines = [
-        LedgerLine(
-            entry.job,
-            label(entry.step),
-            state.specs[entry.spec].block,
-            entry.entity,
-            entry.attempt,
-            entry.effect.name,
-            entry.undo.name,
-            reason_of(state, entry),
-            entry.is_residue,
-            entry.is_failed,
-            entry.is_verified,
-            late.get(entry.job, []),
-        )
-        for _, entry in sorted(state.ledger.items())
-    ]
-    return LedgerView(
-        state.id, state.status.name, verdict_of(state), [*in_doubt(state)], lines, state.acked_by, state.ack_note
-    )
 
 
 def reason_of(state: State, entry: Entry) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from .model import DEFAULT_ENTITY, Actor, Failure, LogLine
+from .model import DEFAULT_ENTITY, Actor, BlockOffer, Failure, LogLine
 from .state import State, in_doubt
+from .verdict import verdict_of
 
 
 class Summary(msgspec.Struct, array_like=True):
@@ -28,8 +29,7 @@ class Summary(msgspec.Struct, array_like=True):
     ack_note: str = ""
 
 
-def summary_of(state: State, verdict: str = "") -> Summary:
-    """`verdict` as `core.verdict` says it."""
+def summary_of(state: State) -> Summary:
     return Summary(
         state.actor,
         state.labels,
@@ -38,7 +38,7 @@ def summary_of(state: State, verdict: str = "") -> Summary:
         state.failed_step,
         state.residue,
         state.cancel_reason,
-        verdict,
+        verdict_of(state),
         len(in_doubt(state)) if state.status.is_ended else 0,
         state.acked_by,
         state.ack_note,
@@ -319,6 +319,19 @@ class BlockView(msgspec.Struct, frozen=True):
     result: dict[str, Any]
     #: names of workers online that offer it
     workers: list[str]
+    #: type of the entities it runs on by default
+    run_on: str = ""
+    #: those of `acquire`, `verify` and `rollback` it has
+    hooks: list[str] = []
+    #: its rollback is right even where nobody knows whether there is anything to undo
+    accepts_unknown: bool = False
+    #: point of no return: never undone
+    is_pivot: bool = False
+
+
+def hooks_of(offer: BlockOffer) -> list[str]:
+    has = {"acquire": offer.has_acquire, "verify": offer.has_verify, "rollback": offer.has_rollback}
+    return [name for name, there in has.items() if there]
 
 
 class WorkerView(msgspec.Struct, frozen=True):
@@ -331,6 +344,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     slots: int
     busy: int
     queues: list[str]
+    #: `name:version` of each
     blocks: list[str]
     registered_at: int
     seen_at: int

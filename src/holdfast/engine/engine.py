@@ -184,17 +184,19 @@ class Engine:
         actor: Actor,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
         reply: Reply,
     ) -> None:
         """By published name, or with an inline definition (canonical bytes, and compiled)."""
         self._admit()
         digest = blake2b(definition, digest_size=16).digest() if definition else b""
         ask = Ask(id or new_execution_id(), _PLACEHOLDER, reply)
-        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor, entity)
+        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor, entity,
+                                     tuple(entities))  # fmt: skip
         ask.definition, ask.program = definition, program
         if key:
             ask.key = key
-            content = (workflow, digest, input, labels or {}) + ((entity,) if entity else ())
+            content = (workflow, digest, input, labels or {}) + ((entity,) if entity else ()) + tuple(entities)
             ask.content = blake2b(pack(content), digest_size=16).digest()
         self._put(ask)
 

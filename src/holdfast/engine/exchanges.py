@@ -86,7 +86,7 @@ class Exchanges:
         items += self._attach(hello, now, is_local, claims, stopping)
         session = self.dispatch.sessions[hello.incarnation]
         welcome = Welcome(self.lease, self.beat, self._contradictions(session))
-        rows = Batch(workers=[self.row(session, now, hello)], blocks=list(hello.blocks))
+        rows = Batch(workers=[self.row(session, now, hello)], blocks=list(session.offers.values()))
         items.append(Put(rows, lambda _, error: reply(None if error else welcome, error)))
         failpoint("engine.hello.after")
         return items
@@ -128,7 +128,7 @@ class Exchanges:
             session.waiter.answer(Answer(session.waiter.number))
             session.waiter = None
         session.slots, session.queues = hello.slots, frozenset(hello.queues)
-        session.offers = {block.name: block for block in hello.blocks}
+        session.offer(hello.blocks)
         session.greeting, session.is_draining = hello.greeting, False
         session.is_local, session.engine = is_local, self.engine if is_local else ""
         session.lease, session.seen_at, session.saved_at = self.lease, now, now

@@ -27,6 +27,7 @@ from holdfast.core.model import Actor, Status
 from holdfast.core.program import Program, WorkflowKey
 from holdfast.core.state import State
 from holdfast.core.version import VERSION
+from holdfast.core.versions import order, place, with_padded
 from holdfast.core.views import (
     BlockView,
     ExecutionView,
@@ -37,6 +38,7 @@ from holdfast.core.views import (
     WhyView,
     WorkerView,
     WorkflowView,
+    hooks_of,
     log_view,
 )
 from holdfast.language import (
@@ -61,7 +63,7 @@ from .reviving import waits_of
 from .sharing import lock_rows
 from .showing import Unread, shown, view_of
 from .verdicts import VerdictVerbs
-from .why import Waiting, explain, queue_reason, with_stumbles, worker_state
+from .why import Waiting, explain, offers, queue_reason, with_stumbles, worker_state
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -96,6 +98,7 @@ class Service(VerdictVerbs):
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
     ) -> ExecutionView:
         """By published name (`name` or `name:version`) or with an inline definition."""
         future, reply = future_reply()
@@ -108,6 +111,7 @@ class Service(VerdictVerbs):
             labels=labels,
             id=id,
             entity=entity,
+            entities=entities,
             reply=reply,
         )
         return self.started(actor, committed(future))
@@ -123,6 +127,7 @@ class Service(VerdictVerbs):
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
         reply: Reply,
     ) -> None:
         if bool(workflow) == (definition is not None):
@@ -143,7 +148,7 @@ class Service(VerdictVerbs):
             data, program = self._compiled(actor, data, definition)
         self.engine.start_execution(
             workflow=workflow, definition=data, program=program, input=input, key=key, labels=labels,
-            actor=actor, id=id, entity=entity, reply=reply,
+            actor=actor, id=id, entity=entity, entities=entities, reply=reply,
         )  # fmt: skip
 
     def _compiled(self, actor: Actor, data: bytes, definition: Mapping[str, Any]) -> tuple[bytes, Program]:
@@ -203,7 +208,7 @@ class Service(VerdictVerbs):
         return [
             f"job {row.job}: {queue_reason(row.queue, row.block, workers, {}, now)}"
             for row in unclaimed
-            if not any(row.block in w.blocks and row.queue in w.queues for w in online)
+            if not any(offers(w, row.block) and row.queue in w.queues for w in online)
         ]
 
     def signal(self, actor: Actor, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView:
@@ -455,14 +460,15 @@ class Service(VerdictVerbs):
     def blocks(self) -> list[BlockView]:
         now = self.store.now()
         with self.store.reading() as queries:
-            offers, workers = queries.blocks(), queries.workers()
+            known, workers = queries.blocks(), queries.workers()
         online = [w for w in workers if worker_state(w, now) == "online"]
         return [
             BlockView(
                 o.name, o.version, o.description, o.pure, o.idempotent, o.timeout / 1e6 if o.timeout else None,
-                o.isolation, o.parameters, o.result, [w.name for w in online if o.name in w.blocks],
+                o.isolation, o.parameters, o.result, [w.name for w in online if offers(w, place(o.name, o.version))],
+                o.run_on, hooks_of(o), o.accepts_unknown, o.is_pivot,
             )
-            for o in sorted(offers, key=lambda o: o.name)
+            for o in sorted(map(with_padded, known), key=lambda o: (o.name, order(o.version)))
         ]  # fmt: skip
 
     def workers(self) -> list[WorkerView]:
@@ -485,7 +491,7 @@ class Service(VerdictVerbs):
         return [
             QueueView(
                 queue, block, waiting, claimed, (now - oldest) / 1e6 if oldest else 0.0,
-                [w.name for w in online if block in w.blocks and queue in w.queues],
+                [w.name for w in online if offers(w, block) and queue in w.queues],
             )
             for queue, block, waiting, claimed, oldest in depths
         ]  # fmt: skip

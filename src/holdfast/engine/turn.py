@@ -89,7 +89,7 @@ class Turn:
 
     # --- the wishes, in order -------------------------------------------------------------------------
     def run(self) -> Generator[Wish, Any, None]:
-        self.reads.begin_turn()
+        self.reads.begin_turn(self.rows, self.states)
         known = self._known()
         if known:
             self._catch_up(known, (yield Lock(known)))

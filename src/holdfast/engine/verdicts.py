@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.core.model import Actor
+from holdfast.core import events as e
+from holdfast.core.model import Actor, JobKind
 from holdfast.core.requests import AckExecution, GiveUp, RollBack
-from holdfast.core.verdict import ledger_view
-from holdfast.core.views import ExecutionView, LedgerView
+from holdfast.core.state import State, in_doubt
+from holdfast.core.verdict import reason_of, verdict_of
+from holdfast.core.views import ExecutionView, LateView, LedgerLine, LedgerView, error_view
 
 from .items import committed, future_reply
 from .rebuild import rebuild, transitions
@@ -47,6 +50,41 @@ class VerdictVerbs(RevivingVerbs):
             view = ledger_view(state, program.label, history)
             view.lines = [shown_line(queries, id, line) for line in view.lines]
         return view
+
+
+def ledger_view(
+    state: State, label: Callable[[int], str], history: Iterable[tuple[int, tuple[e.Event, ...]]]
+) -> LedgerView:
+    """`history` yields (time, events) per transition."""
+    about: dict[int, int] = {}
+    late: dict[int, list[LateView]] = {}
+    for at, events in history:
+        for event in events:
+            if isinstance(event, e.JobScheduled) and event.kind in (JobKind.VERIFY, JobKind.ROLLBACK):
+                about[event.job] = event.about
+            elif isinstance(event, e.ResultRefused):
+                found = LateView(event.job, event.attempt, at, event.is_success, event.value, error_view(event.failure))
+                late.setdefault(about.get(event.job, event.job), []).append(found)
+    lines = [
+        LedgerLine(
+            entry.job,
+            label(entry.step),
+            state.specs[entry.spec].block,
+            entry.entity,
+            entry.attempt,
+            entry.effect.name,
+            entry.undo.name,
+            reason_of(state, entry),
+            entry.is_residue,
+            entry.is_failed,
+            entry.is_verified,
+            late.get(entry.job, []),
+        )
+        for _, entry in sorted(state.ledger.items())
+    ]
+    return LedgerView(
+        state.id, state.status.name, verdict_of(state), [*in_doubt(state)], lines, state.acked_by, state.ack_note
+    )
 
 
 def acking(actor: Actor, note: str) -> AckExecution:

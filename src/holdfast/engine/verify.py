@@ -21,6 +21,7 @@ from holdfast.core.model import DEFAULT_ENTITY, BlobRef, Effect, JobStatus, Stat
 from holdfast.core.rows import AgendaRow, JobRow
 from holdfast.core.snapshot import canonical, restore
 from holdfast.core.state import Job, State, apply, open_state, spec_of
+from holdfast.core.versions import place_of
 from holdfast.core.views import Summary, summary_of
 from holdfast.store.keeping import KEY_KEPT, lost_starts
 from holdfast.store.port import Store
@@ -340,7 +341,7 @@ class _Check:
             self.bad("I-13", f"job {job.id} is started according to the history, its row is not claimed")
         elif row.attempt != job.attempt:
             self.bad("I-13", f"job {job.id} is at attempt {job.attempt}, its row at {row.attempt}")
-        elif (row.queue, row.block) != (storable(spec.queue), storable(spec.block)):
+        elif row.queue != storable(spec.queue) or row.block not in (storable(place_of(spec)), storable(spec.block)):
             wanted = f"block {spec.block} in queue {spec.queue}"
             self.bad("I-12", f"job {job.id} is of {wanted}, its row says {row.block} in {row.queue}")
         elif row.incarnation:

@@ -15,6 +15,7 @@ from holdfast.core.model import JobKind, JobStatus, Status, Undo, Wait
 from holdfast.core.program import Program
 from holdfast.core.state import FAR, Job, State, spec_of
 from holdfast.core.verdict import reason_of
+from holdfast.core.versions import order, place_of, split
 from holdfast.core.views import Reason, WhyView, seconds
 from holdfast.store.records import WorkerRow
 
@@ -51,23 +52,41 @@ def clock(us: int) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def offers(worker: WorkerRow, block: str) -> bool:
+    """Whether it has that version of that block; any will do where none is named."""
+    name, version = split(block)
+    return block in worker.blocks or (not version and any(split(own)[0] == name for own in worker.blocks))
+
+
 def queue_reason(queue: str, block: str, workers: list[WorkerRow], busy: dict[str, int], now: int) -> str:
-    """Why a job for that block is not being worked on."""
-    offering = [w for w in workers if block in w.blocks and queue in w.queues]
+    """Why a job for that block, `name:version`, is not being worked on."""
+    offering = [w for w in workers if offers(w, block) and queue in w.queues]
     online = [w for w in offering if worker_state(w, now) == "online"]
+    name, version = split(block)
+    shown = f"`{name}` {version}" if version else f"`{name}`"
     if online:
         slots = sum(w.slots for w in online)
         taken = sum(busy.get(w.incarnation, 0) for w in online)
         who = f"{len(online)} worker{'s' if len(online) > 1 else ''} online offer{'' if len(online) > 1 else 's'} it"
         return f"{who} ({taken} of {slots} slots busy)"
+    others = _other_versions(block, workers, now)
+    known = f" (online: {', '.join(others)})" if others else ""
     if offering:
         last = max(offering, key=lambda w: w.seen_at)
         ago = seconds(max(0, now - last.seen_at))
-        return f"no worker online offers `{block}` on queue `{queue}`; {last.name} did until {ago} ago"
-    elsewhere = sorted({q for w in workers if block in w.blocks for q in w.queues})
+        return f"no worker online offers {shown} on queue `{queue}`{known}; {last.name} did until {ago} ago"
+    elsewhere = sorted({q for w in workers if offers(w, block) for q in w.queues})
     if elsewhere:
-        return f"no worker offers `{block}` on queue `{queue}`, only on {', '.join(f'`{q}`' for q in elsewhere)}"
-    return f"no worker online offers `{block}`; start one with `holdfast worker -m MODULE`"
+        return f"no worker offers {shown} on queue `{queue}`, only on {', '.join(f'`{q}`' for q in elsewhere)}"
+    return f"no worker online offers {shown}{known}; start one with `holdfast worker -m MODULE`"
+
+
+def _other_versions(block: str, workers: list[WorkerRow], now: int) -> list[str]:
+    name, _ = split(block)
+    found = {
+        split(own)[1] for w in workers if worker_state(w, now) == "online" for own in w.blocks if split(own)[0] == name
+    }
+    return sorted(found - {""}, key=order)
 
 
 def explain(
@@ -264,7 +283,7 @@ def _job(
         case JobStatus.RESCHEDULED:
             return Reason("back-off", f"{what} tries again at {clock(job.due)}", step)
         case _:
-            reason = queue_reason(spec.queue, spec.block, workers, busy, now)
+            reason = queue_reason(spec.queue, place_of(spec), workers, busy, now)
             waited = seconds(max(0, now - job.scheduled_at))
             return Reason("queue", f"{what} has waited {waited} in queue `{spec.queue}`: {reason}", step)
 

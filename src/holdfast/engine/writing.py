@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from holdfast.core.codec import chain, pack
 from holdfast.core.model import Status
 from holdfast.core.snapshot import encode
-from holdfast.core.verdict import verdict_of
 from holdfast.core.views import summary_of
 from holdfast.store.records import Header, HistoryRow
 
@@ -69,7 +68,7 @@ def _write_execution(turn: Turn, id: str, cached: Cached) -> None:
         state.dirty.clear()
         cached.snapshot = state.version
     if cached.summary is None:
-        cached.summary = pack(summary_of(state, verdict_of(state)))
+        cached.summary = pack(summary_of(state))
     header = Header(
         id, state.tenant, state.workflow, state.workflow_version, state.definition, state.status,
         state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
