@@ -20,9 +20,8 @@ from holdfast.core.views import Reason, WhyView, seconds
 from holdfast.store.records import WorkerRow
 
 from .agenda import Stumble
+from .patience import is_taking
 
-#: A worker that has said nothing for this long is shown as unreachable.
-UNREACHABLE = 120_000_000
 #: As many reasons are given at the most.
 REASONS = 50
 
@@ -40,14 +39,6 @@ class Waiting(NamedTuple):
 _LONG = Waiting(0)
 
 
-def worker_state(worker: WorkerRow, now: int) -> str:
-    if worker.state == "offline" or worker.seen_at + worker.lease < now:
-        return "offline"
-    if worker.state == "online" and now - worker.seen_at > UNREACHABLE:
-        return "unreachable"
-    return worker.state
-
-
 def clock(us: int) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
@@ -61,7 +52,7 @@ def offers(worker: WorkerRow, block: str) -> bool:
 def queue_reason(queue: str, block: str, workers: list[WorkerRow], busy: dict[str, int], now: int) -> str:
     """Why a job for that block, `name:version`, is not being worked on."""
     offering = [w for w in workers if offers(w, block) and queue in w.queues]
-    online = [w for w in offering if worker_state(w, now) == "online"]
+    online = [w for w in offering if is_taking(w, now)]
     name, version = split(block)
     shown = f"`{name}` {version}" if version else f"`{name}`"
     if online:
@@ -83,9 +74,7 @@ def queue_reason(queue: str, block: str, workers: list[WorkerRow], busy: dict[st
 
 def _other_versions(block: str, workers: list[WorkerRow], now: int) -> list[str]:
     name, _ = split(block)
-    found = {
-        split(own)[1] for w in workers if worker_state(w, now) == "online" for own in w.blocks if split(own)[0] == name
-    }
+    found = {split(own)[1] for w in workers if is_taking(w, now) for own in w.blocks if split(own)[0] == name}
     return sorted(found - {""}, key=order)
 
 
