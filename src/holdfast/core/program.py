@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from .entity_locks import Contention
+from .entity_locks import Contention, EntityClaim
 from .inventory import EntityChange, EntityRow, Found
 from .locks import WINDOW, LockRow
 from .model import BlobRef, BlockOffer, Failure, Gate, JobSpec, LogLine, Policy, Problem
@@ -326,6 +326,8 @@ class DefinitionKey(msgspec.Struct, frozen=True):
 
 
 class BlockKey(msgspec.Struct, frozen=True):
+    """All versions of a block, as a tuple of offers, the latest registration last."""
+
     name: str
 
 
@@ -406,8 +408,16 @@ class WatchersKey(msgspec.Struct, frozen=True):
     execution: str
 
 
+class FlaggedKey(msgspec.Struct, frozen=True):
+    """Executions that watch an entity which that execution has quarantined. Reading it locks those rows."""
+
+    tenant: str
+    execution: str
+
+
 class TicketKey(msgspec.Struct, frozen=True):
-    """A number greater than all that were ever given; each key is given one of its own, once per transaction."""
+    """A number greater than all that were ever given; each key is given one of its own, once per transaction. To be
+    asked for with the contention of the entities or after it, never before: who decides later has the greater one."""
 
     execution: str
 
@@ -419,8 +429,18 @@ class ChangesKey(msgspec.Struct, frozen=True):
 
 
 class HeaderKey(msgspec.Struct, frozen=True):
-    """The row of an execution, where its history does not matter."""
+    """The row of an execution, where its history does not matter. One of another tenant does not exist."""
 
+    execution: str
+    #: empty: whosoever it is
+    tenant: str = ""
+
+
+class TraceKey(msgspec.Struct, frozen=True):
+    """Claims of *other* executions, live or over, of mode IX or X, to entities that execution has or had a claim to,
+    under a fence greater than its own greatest one there: who may have changed them since."""
+
+    tenant: str
     execution: str
 
 
@@ -439,9 +459,11 @@ Key: TypeAlias = (
     | RelatedKey
     | ContentionKey
     | WatchersKey
+    | FlaggedKey
     | TicketKey
     | ChangesKey
     | HeaderKey
+    | TraceKey
 )
 
 
@@ -466,7 +488,9 @@ class Reads(Protocol):
 
     def program(self, digest: bytes) -> Program | None: ...
 
-    def block(self, name: str) -> BlockOffer | None: ...
+    def offers(self, name: str) -> tuple[BlockOffer, ...]:
+        """All versions of a block that were ever registered, the latest registration last."""
+        ...
 
     def history(self, execution: str) -> Sequence[tuple[int, tuple[Any, ...]]]:
         """(time, events) of each transition."""
@@ -504,12 +528,18 @@ class Reads(Protocol):
 
     def watchers(self, key: WatchersKey) -> tuple[str, ...]: ...
 
+    def flagged(self, key: FlaggedKey) -> tuple[str, ...]: ...
+
     def ticket(self, key: TicketKey) -> int: ...
 
     def changes(self, key: ChangesKey) -> tuple[EntityChange, ...]: ...
 
-    def header_status(self, execution: str) -> int | None:
-        """The status another execution has, by its row; nothing where there is none."""
+    def header_status(self, execution: str, tenant: str) -> int | None:
+        """The status another execution of that tenant has, by its row; nothing where there is none."""
+        ...
+
+    def trace(self, key: TraceKey) -> tuple[EntityClaim, ...]:
+        """Sorted by entity, then fence."""
         ...
 
 
@@ -521,7 +551,8 @@ class Program(Protocol):
 
     @property
     def blocks(self) -> Sequence[str]:
-        """Names of all blocks its steps may use."""
+        """All blocks its steps may use, as they were written: `name`, or `name:version` with a whole or partial
+        version."""
         ...
 
     def check_input(self, input: Any) -> tuple[Any, list[Problem]]:
@@ -530,8 +561,8 @@ class Program(Protocol):
 
     def pin(self, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[JobSpec, ...], list[Problem]]:
         """Job specifications from steps and offers, and what does not fit (unknown input keys, …).
-        `blocks` has every name in `self.blocks` that is registered; the core has already reported
-        the others."""
+        `blocks` has, for everything in `self.blocks`, the version that was chosen for it; the core has already
+        reported those that nobody registered."""
         ...
 
     @property
