@@ -56,7 +56,6 @@ OF_ENTITIES: dict[str, str] = {
     "lock-lost": "somebody took an entity away from it by force",
     "gate-timeout": "a gate was not met before its deadline",
     "dependency-failed": "an execution that had to complete before did not",
-    "not-compensable": "of an effect: nothing can undo it",
 }
 #: ends of an execution that no step sees
 OF_THE_ENGINE: dict[str, str] = {
