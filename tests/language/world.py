@@ -71,7 +71,7 @@ class World:
     def __init__(self, blocks: dict[str, Block] | None = None, offers: dict[str, BlockOffer] | None = None) -> None:
         self.now = 1_000_000_000
         self.blocks = blocks or {}
-        self.offers = offers or {}
+        self.known = offers or {}
         self.states: dict[str, State] = {}
         self.histories: dict[str, list[tuple[int, tuple[e.Event, ...]]]] = {}
         self.programs: dict[bytes, YamlProgram] = {}
@@ -101,8 +101,8 @@ class World:
     def program(self, digest: bytes) -> YamlProgram:
         return self.programs[digest]
 
-    def block(self, name: str) -> BlockOffer:
-        return self.offers.get(name, BlockOffer(name))
+    def offers(self, name: str) -> tuple[BlockOffer, ...]:
+        return (self.known.get(name, BlockOffer(name)),)
 
     def load(self, execution: str, value: Any) -> Any:
         return unpack(self.data[value.digest]) if isinstance(value, BlobRef) else value

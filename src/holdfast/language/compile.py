@@ -19,6 +19,7 @@ from .compile_entities import EntityCompiler, is_each
 from .compiled import Owner, Parameter, Spec, Step, StepUse, Workflow
 from .conditions import compile_condition, style_free
 from .definition import Reader, take_keys
+from .foreign import is_foreign, translate
 from .inputs import InputCompiler
 from .load import load_data
 from .names import Excerpt, LaneNames, Names, Previous, Shared
@@ -84,6 +85,8 @@ class Compiler(InputCompiler, EntityCompiler):
     def read(self, document: Document, report: Report, library: Mapping[str, Any], known_as: Any = None) -> Unit | None:
         """With `known_as`, it is a type, and known by that to whatever it uses itself."""
         root = document.root
+        if is_foreign(root):
+            root = translate(document, report, library)
         if isinstance(root.value, list):
             keys = {"steps": root}
         elif isinstance(root.value, dict):

@@ -120,12 +120,13 @@ class EntityCompiler(StepCompiler):
     def read_plan(self, keys: dict[str, Node], drafts: list[Draft], names: Names) -> Plan | None:
         """Nothing where the workflow says nothing of entities, of what becomes of effects and of its beginning."""
         on_steps = [draft for draft in drafts if {"run-on", "acquire"} & draft.common.keys()]
-        if not keys.keys() & {"run-on", "acquire", "config", "gates"} and not on_steps:
+        is_upon = any(draft.is_upon for draft in drafts)
+        if not keys.keys() & {"run-on", "acquire", "config", "gates"} and not on_steps and not is_upon:
             return None
         plan = Plan(run_on=self._run_on(keys.get("run-on")))
         if "acquire" in keys:
             self._acquire(keys["acquire"], names)
-        works = plan.run_on not in ONCE or "acquire" in keys
+        works = plan.run_on not in ONCE or "acquire" in keys or is_upon
         works = works or any(_is_upon(draft.common) for draft in on_steps)
         fields: dict[str, Any] = {"works_on_entities": works}
         if "config" in keys:

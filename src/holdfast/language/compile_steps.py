@@ -482,8 +482,9 @@ class StepCompiler(CommonCompiler):
                 self.report.add(draft.node, "HF0109", "the step names no block", help="add `block: NAME`")
             return OPEN
         self._specify(draft, step, draft.block)
-        step.wants_entity = draft.block == "ssh"
-        known = frozenset(BLOCK_FORMS[draft.block][1]) if draft.block in BLOCK_FORMS else frozenset()
+        block = draft.block.partition(":")[0]
+        step.wants_entity = block == "ssh"
+        known = frozenset(BLOCK_FORMS[block][1]) if block in BLOCK_FORMS else frozenset()
         return Previous(known, True, f"step `{step.label}`")
 
     def _specify(self, draft: Draft, step: Step, block: str) -> None:

@@ -40,6 +40,7 @@ from .tree import (
     MapOf,
     Member,
     Name,
+    Path,
     StepRef,
     Text,
     Unary,
@@ -199,6 +200,10 @@ def compile_expression(node: Expr, lenient: bool = False) -> Fn:
             return lambda scope: weigh(scope, {key: settle(scope, fn(scope), node) for key, fn in made}, node)
         case Text(parts=parts):
             return _text(node, parts, lenient)
+        case Path():
+            from .path_values import compile_path  # it builds upon this
+
+            return compile_path(node)
 
 
 def _never(node: Expr, message: str) -> Fn:

@@ -236,6 +236,8 @@ class Names:
     def shape(self, node: Node, lenient: bool = False, keep_absent: bool = False) -> Value:
         """Any data of the document, with `${…}` in its texts. A reference to a long value stays one."""
         value = node.value
+        if node.tree is not None:
+            return self.ready(node, node.tree)
         if isinstance(value, str):
             return self.template(Excerpt(value, node), lenient, keep_absent)
         if isinstance(value, list):
@@ -256,6 +258,14 @@ class Names:
             made.keys = frozenset(pairs)
             return made
         return Value(value)
+
+    def ready(self, node: Node, tree: Expr) -> Value:
+        """An expression that was read before; it takes what is absent for null."""
+        if isinstance(tree, Literal):
+            return Value(tree.value)
+        excerpt = Excerpt(str(node.value), node)
+        self.check(tree, excerpt, True)
+        return Value(None, compile_expression(tree, lenient=True), excerpt.text, (tree,))
 
     def _value(
         self, excerpt: Excerpt, read: Callable[[str, frozenset[str]], Expr], lenient: bool, keep_absent: bool = False
@@ -308,6 +318,8 @@ class Names:
                 at.report(report, "HF0123", f"`steps.{id}` is not a value", node.start, node.end,
                           help=f"write `steps.{id}.output`")  # fmt: skip
                 return
+            case Name(name="@"):
+                return  # the item at hand in a `Path`
             case Name(name=name):
                 self._name(node, name, at, optional)
             case Word(value=str() as text):

@@ -229,6 +229,34 @@ PROBLEMS: dict[str, Explanation] = {
         "wrong input",
         "The input cannot be read as the type that the workflow declares.",
     ),
+    # --- the function-block notation -----------------------------------------------------------------
+    "HF0185": Explanation(
+        "`{{ … }}` cannot be read",
+        "Between the braces stands a JMESPath expression: `parameters.host`, `context.device.platform == 'ios'`, "
+        "`check.result.data.ports[?up].name`. Texts are written 'so', numbers and other JSON in backticks, names "
+        "with a dash in double quotes.",
+    ),
+    "HF0186": Explanation(
+        "`{{ … }}` asks for something that is not there",
+        "An expression begins with `parameters`, with `context.device`, `context.interface` or "
+        "`context.device_group` (the entity at hand), or with the label of a step, followed by `.result.data` or "
+        "`.result.success`. Functions are those of JMESPath itself.",
+    ),
+    "HF0187": Explanation(
+        "kept, but not followed yet",
+        "The definition says something that Holdfast keeps but does not act upon in this version. Start the "
+        "workflow by hand or from your own scheduler.",
+    ),
+    "HF0188": Explanation(
+        "not part of the function-block notation",
+        "A definition with `seedEntity`, version numbers or steps with `functionBlock` is read with the keys of that "
+        "notation only. What a value may be, and between which limits, is checked when the file is loaded.",
+    ),
+    "HF0189": Explanation(
+        "a schema that says more than inputs can",
+        "`parameterSchema` is a JSON Schema of type `object`. Types, defaults, enumerations, descriptions and what "
+        "is required are checked at the start; other rules are kept, and are up to the blocks.",
+    ),
     # --- while it runs -------------------------------------------------------------------------------
     "HF0160": Explanation(
         "the expression failed",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: what a step came to for the entity of a lane is a variable of the lane, under a name that nobody can write
 OWN = "steps."
+#: and so are those of one type
+AMONG = "entities."
 
 
 class LaneScope(ABC):
@@ -101,6 +103,8 @@ class LaneScope(ABC):
             return given[name]
         if name == "entities" and self.run.workflow.scopes:
             return self.run.ids_in_scope(self)
+        if name.startswith(AMONG):
+            return self.among(name.removeprefix(AMONG))
         return ABSENT
 
     def _own(self, name: str, inputs: dict[str, Value]) -> Any:
@@ -190,6 +194,12 @@ class LaneScope(ABC):
                 return walk.site
             walk = walk.run.walk(walk.parent)
         return ""
+
+    def among(self, type: str) -> list[str]:
+        """Ids of the entities of that type that are worked upon; where one is at hand, of its parts only."""
+        own, subjects = self.upon(), self.run.state.subjects
+        found = (subjects[index] for index in range(len(subjects)))
+        return [each.id for each in found if each.type == type and (not own or own in (each.id, each.within))]
 
     def failure(self) -> Failure | None:
         """What the innermost handler is handling."""

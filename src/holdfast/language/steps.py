@@ -316,8 +316,9 @@ STEP_TYPES: dict[str, StepType] = {
             "Runs a block: registered code that does the outside work. Other words than step types are names "
             "of blocks: `net.backup host=${input.host}`.",
             "${block} [ ${pairs...} ]",
-            (Key("block", "name", "the block", required=True),),
+            (Key("block", "`name`, `package/name` or `package/name:version`", "the block", required=True),),
             main="block",
+            aliases=("function-block",),
             output="the block's result",
             example="block net.backup host=${input.host}",
         ),
@@ -404,7 +405,7 @@ BLOCK_FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 #: words that belong to the language but not yet to this version; never taken as names of blocks
-COMING_TYPES = frozenset(("function-block", "reconcile"))
+COMING_TYPES = frozenset(("reconcile",))
 
 COMMON_KEYS: tuple[Key, ...] = (
     Key("step", "text", "the short form", aliases=("s", "shorthand")),
