@@ -1,5 +1,4 @@
-"""What executions leave behind, with a real worker and real hooks: rolled back, waited with, acknowledged; by REST and by
-the command line."""
+"""What executions leave behind, with a real worker and real hooks; asked by REST and by the command line."""
 
 from __future__ import annotations
 
