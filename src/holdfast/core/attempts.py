@@ -12,7 +12,7 @@ from . import requests as r
 from .backoff import retry_at
 from .ending import Ending
 from .errors import StaleAttempt
-from .lifecycle import MOVING
+from .lifecycle import TRYING
 from .model import Effect, Failure, JobKind, JobSpec, JobStatus
 from .state import Job, State
 
@@ -23,7 +23,7 @@ LOSS_LIMIT = 5
 def claim(state: State, id: int, worker: str) -> list[e.Event]:
     """What `ClaimJob` means. Nothing where somebody was faster or the execution was stopped: not an error."""
     job = state.jobs.get(id)
-    if job is not None and job.status is JobStatus.SENT and (state.status in MOVING or state.is_cleaning):
+    if job is not None and job.status is JobStatus.SENT and (state.status in TRYING or state.is_cleaning):
         return [e.JobStarted(id, job.attempt + 1, worker)]
     return []
 

@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any, get_args
 
+from . import acquiring, waypoints
 from . import events as e
 from . import program as p
 from . import requests as r
-from . import waypoints
 from .attempts import Attempts
 from .begin import begin
 from .errors import (
@@ -27,7 +27,7 @@ from .errors import (
 )
 from .granting import granting
 from .lifecycle import MOVING, may
-from .model import Actor, Failure, JobStatus, Status
+from .model import Actor, Effect, Failure, JobStatus, Status
 from .sharing import Waking, answer, closing, facts
 from .snapshot import copy_state
 from .state import State, fold, open_state
@@ -51,7 +51,7 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
 
 
 def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> list[e.Event]:
-    events, program = begin(state, request, reads)
+    events, program = begin(state, request, now, reads)
     if program is None:
         return events
     # The program looks at a state in which the execution is already running.
@@ -124,17 +124,25 @@ class _Transition(Attempts):
     # --- going on after an end -----------------------------------------------------------------------
     def _resume(self, request: r.ResumeExecution) -> None:
         program = self._ended("resume")
+        if any(entry.effect is Effect.UNDONE for entry in self.state.ledger.values()):
+            raise CannotResume(
+                f"execution {self.state.id} was rolled back: there is nothing to carry on from; replay or retry it"
+            )
+        if not request.accepts_changes:
+            acquiring.refuse_if_changed(self.state, self.reads)
         if not request.is_forced:
             why = program.may_resume(self.state)
             if why:
                 raise CannotResume(f"execution {self.state.id} cannot carry on: {why}")
         self.events.append(e.ExecutionResumed(request.actor, request.reason, request.is_forced))
-        self._go_on(p.CarryOn(request.is_forced), program)
+        # One that was replayed, and never got its entities, is still to go again.
+        self._go_on(p.GoAgain() if self.state.go_on == "again" else p.CarryOn(request.is_forced), program)
 
     def _replay(self, request: r.ReplayExecution) -> None:
         program = self._ended("replay")
         if request.start == "end":
-            self._resume(r.ResumeExecution(request.reason, request.is_forced, request.actor))
+            resume = r.ResumeExecution(request.reason, request.is_forced, request.actor, request.accepts_changes)
+            self._resume(resume)
             return
         step, mark = waypoints.choose(self.state, program, request.start, request.is_forced, self.reads)
         self.events.append(e.ExecutionReplayed(request.actor, request.reason, request.is_forced, step, mark))
@@ -155,9 +163,35 @@ class _Transition(Attempts):
     def _go_on(self, cause: p.Cause, program: p.Program) -> None:
         """The program looks at a state in which the execution is already running again."""
         running = fold(copy_state(self.state), self.now, self.events)
+        if running.status is Status.SCHEDULED:
+            road = acquiring.Road(running, program, self.now, self.reads)
+            road.lock_again()
+            self.events += road.events
+            if not acquiring.is_running(road.events):
+                return
+            running = fold(running, self.now, road.events)
         transition = _Transition(running, self.now, self.reads)
         transition.advance(cause, program)
         self.events += transition.events
+
+    # --- before it runs ------------------------------------------------------------------------------
+    def _begin(self, request: acquiring.Beginning) -> None:
+        self._set_forth(acquiring.answer(self.state, request, self.now, self.reads))
+
+    def _set_forth(self, made: list[e.Event]) -> None:
+        self.events += made
+        if acquiring.is_running(made):
+            program = self.reads.program(self.state.definition)
+            assert program is not None, "the definition of an execution is kept as long as the execution"
+            self._go_on(acquiring.cause_of(self.state), program)
+
+    def _free_entity(self, request: r.FreeEntity) -> None:
+        made, failure = acquiring.take_away(self.state, request, self.reads)
+        self.events += made
+        if self._is_moving:
+            self._obey(p.Fail(failure))
+        else:
+            self._settle()
 
     # --- what it shares with others -------------------------------------------------------------------
     def _wake(self, request: Waking) -> None:
@@ -168,6 +202,11 @@ class _Transition(Attempts):
 
     # --- the workflow's wishes -----------------------------------------------------------------------
     def advance(self, cause: p.Cause, program: p.Program | None = None) -> None:
+        if self.state.status is Status.RESOURCE_DISCOVERY:
+            # The workflow has not begun: only the jobs that say which entities it needs are out.
+            if isinstance(cause, p.JobEnded):
+                self._set_forth(acquiring.acquire_ended(self.state, cause, self.now, self.reads))
+            return
         try:
             program = program or self.reads.program(self.state.definition)
             assert program is not None, "the definition of an execution is kept as long as the execution"
@@ -270,10 +309,11 @@ _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.ResumeExecution: _Transition._resume,
     r.ReplayExecution: _Transition._replay,
     r.DeliverSignal: _Transition._deliver,
+    r.FreeEntity: _Transition._free_entity,
+    **dict.fromkeys(get_args(acquiring.Beginning), _Transition._begin),
     **dict.fromkeys(get_args(Waking), _Transition._wake),
 }
 # The contract's placeholders; each goes when its answer is there.
-for _kind in (r.CheckGates, r.TryLocks, r.TimeOutLocks, r.AwaitEnd, r.HearEnd, r.AckExecution, r.RollBack, r.GiveUp,
-              r.MeetGate, r.FreeEntity):  # fmt: skip
+for _kind in (r.AckExecution, r.RollBack, r.GiveUp):
     _ANSWER.setdefault(_kind, lambda transition, request: None)
 assert {*_ANSWER, r.StartExecution} == set(get_args(r.Request)), "every request has its answer"

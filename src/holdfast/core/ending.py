@@ -11,7 +11,7 @@ from . import ledger as ledgers
 from . import program as p
 from .errors import Refused
 from .ledger import Entry
-from .lifecycle import MOVING
+from .lifecycle import TRYING
 from .model import Effect, JobSpec, JobStatus, Status
 from .state import Job, State
 
@@ -34,7 +34,7 @@ class Ending:
 
     @property
     def _is_moving(self) -> bool:
-        return self.state.status in MOVING or self.state.is_cleaning
+        return self.state.status in TRYING or self.state.is_cleaning
 
     @property
     def _is_cancelling(self) -> bool:

@@ -172,6 +172,12 @@ class LockNotHeld(Refused):
     code, status = "HF0321", 409
 
 
+class ChangedHands(Refused):
+    """Another execution has had the entities since."""
+
+    code, status = "HF0738", 409
+
+
 class StaleAttempt(Refused):
     """The attempt was superseded; discard its result."""
 

@@ -65,7 +65,9 @@ EDGES: tuple[Edge, ...] = (
         )
         for t in (S.RUNNING, S.SCHEDULED)
     ),
-    *(Edge(s, S.RUNNING, "replay") for s in (S.COMPLETED, S.COMPLETED_ACK)),
+    *(Edge(s, t, "replay") for s in (S.COMPLETED, S.COMPLETED_ACK) for t in (S.RUNNING, S.SCHEDULED)),
+    *(Edge(s, S.FAILED_UNSAFE, "resumed, not locked again; an earlier run left something")
+      for s in (S.SCHEDULED, S.LOCKING)),
 )  # fmt: skip
 
 _PAIRS = {(edge.source, edge.target) for edge in EDGES}
@@ -86,6 +88,8 @@ ACKED: dict[S, S] = {
 
 #: New forward steps may be entered only here.
 MOVING = frozenset({S.RUNNING})
+#: Jobs that fail are tried again here; before RUNNING those that say which entities are needed.
+TRYING = MOVING | {S.RESOURCE_DISCOVERY}
 
 
 class Verb(NamedTuple):

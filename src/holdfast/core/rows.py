@@ -7,12 +7,13 @@ work, so what the tables hold can always be derived from the histories; `verify`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from . import events as e
 from . import requests as r
+from . import rows_entities
 from .inventory import EntityChange, EntityRow, Flag
 from .locks import Claim
 from .model import JobStatus, Level, LogLine, Mode
@@ -162,6 +163,19 @@ class Rows:
         #: (execution, job, change): asked for, kept aside
         self.changes: list[tuple[str, int, EntityChange]] = []
         self.changes_gone: dict[str, None] = {}
+
+    def at(self, execution: str, item: str, due: int, request: r.Due) -> AgendaRow:
+        return AgendaRow(execution, item, due, request)
+
+    def log(self, state: State, line: LogLine) -> None:
+        self.logs.append(LogRow(state.id, 0, state.at, line))
+
+    def place(self, state: State, ticket: int, fence: int, watch: str, asked: dict[str, Mode]) -> None:
+        """Its place at every entity it asks for, or has under a fence."""
+        names, modes = tuple(asked), tuple(asked.values())
+        self.entities_queued[state.id] = EntityClaims(
+            state.tenant, state.id, ticket, state.policy.priority, fence, state.at, watch, names, modes
+        )
 
     @property
     def is_sharing(self) -> bool:
@@ -349,9 +363,34 @@ def _sensor_left(state: State, event: e.SensorLeft, rows: Rows) -> None:
     rows.agenda[state.id, item_of(r.WakeSensor(event.lane))] = None
 
 
-def item_of(request: r.WakeLock | r.WakeSensor | r.BreakLock | r.LoseLock | r.DeliverSignal) -> str:
+#: requests that leave the agenda when they arrive, whatever comes of them
+Arriving: TypeAlias = (
+    r.WakeLock
+    | r.WakeSensor
+    | r.BreakLock
+    | r.LoseLock
+    | r.DeliverSignal
+    | r.CheckGates
+    | r.TryLocks
+    | r.TimeOutLocks
+    | r.AwaitEnd
+    | r.HearEnd
+)
+
+
+def item_of(request: Arriving) -> str:
     """Where on the agenda of its execution a wake-up stands."""
     match request:
+        case r.CheckGates():
+            return rows_entities.GATES
+        case r.TryLocks():
+            return rows_entities.LOCKS
+        case r.TimeOutLocks():
+            return rows_entities.TIMEOUT
+        case r.AwaitEnd(execution=execution):
+            return f"await/{execution}"
+        case r.HearEnd(execution=execution):
+            return f"heard/{execution}"
         case r.WakeLock(entity, name, lane):
             return f"lock/{entity}/{name}/{lane}"
         case r.WakeSensor(lane=lane):
@@ -365,6 +404,8 @@ def item_of(request: r.WakeLock | r.WakeSensor | r.BreakLock | r.LoseLock | r.De
 
 
 def _ended(state: State, event: e.Event, rows: Rows) -> None:
+    if state.awaited_by or state.gates:
+        rows_entities.end(state, rows)
     if state.is_turn_open:
         rows.agenda[state.id, f"turn/{state.turn}"] = None
     if state.has_changes:
@@ -399,4 +440,5 @@ _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
     e.ExecutionCompleted: _ended,
     e.ExecutionFailed: _ended,
     e.ExecutionCancelled: _ended,
+    **rows_entities.FOLLOW,
 }

@@ -127,6 +127,8 @@ class State(msgspec.Struct, gc=False):
     watch: str = ""
     #: since when it waits for its entities, or has them
     locked_at: int = 0
+    #: what its program is told once it has its entities again: `carry-on`, `forced` or `again`; empty: it begins
+    go_on: str = ""
     #: jobs have asked for changes of the inventory
     has_changes: bool = False
     #: who waits for its end
@@ -317,6 +319,8 @@ def _phases_passed(state: State, event: e.PhasesPassed) -> None:
     else:
         for status in event.statuses:
             _to(state, status)
+    if state.status is Status.RUNNING:
+        state.go_on = ""
     if state.status is Status.RUNNING and ROOT_LANE not in state.lanes:
         state.started_at = state.at
         state.lanes[ROOT_LANE] = Lane(ROOT_LANE, frames=[Frame(-1)])
@@ -363,10 +367,14 @@ def _job_stop_asked(state: State, event: e.JobStopAsked) -> None:
 
 
 def _execution_resumed(state: State, event: e.ExecutionResumed) -> None:
+    # One that was replayed, and never got its entities, is still to go again.
+    if state.go_on != "again":
+        state.go_on = "forced" if event.is_forced else "carry-on"
     _reopen(state)
 
 
 def _execution_replayed(state: State, event: e.ExecutionReplayed) -> None:
+    state.go_on = "again"
     _reopen(state)
     root = state.lanes.get(ROOT_LANE)
     if root is None:  # it never began, or ended before lanes were kept
@@ -391,8 +399,15 @@ def _gates_set(state: State, event: e.GatesSet) -> None:
 
 
 def _entities_found(state: State, event: e.EntitiesFound) -> None:
-    found = zip(event.ids, event.types, event.modes, strict=True)
-    state.subjects = {index: Subject(index, *each) for index, each in enumerate(found)}
+    before = {subject.id: subject for subject in state.subjects.values()}
+    state.subjects = {}
+    for index, each in enumerate(zip(event.ids, event.types, event.modes, strict=True)):
+        subject = state.subjects[index] = Subject(index, *each)
+        if before:  # found again: how far each has come stays
+            subject.progress, subject.reason = before[subject.id].progress, before[subject.id].reason
+    for id in [id for id, job in state.jobs.items() if job.kind is JobKind.ACQUIRE]:
+        del state.jobs[id]  # what it said is in the set
+        state.dirty.add(part(JOBS, id))
     state.around = dict(zip(event.around, event.around_modes, strict=True))
     state.dirty.update(part(SUBJECTS, index) for index in state.subjects)
 
@@ -529,7 +544,16 @@ def _end(state: State, status: Status, residue: tuple[int, ...]) -> None:
 
 
 def _reopen(state: State) -> None:
-    _to(state, Status.RUNNING)
+    if state.policy.works_on_entities:
+        _to(state, Status.SCHEDULED)
+        for subject in state.subjects.values():
+            if subject.progress is Progress.LOST:
+                subject.progress, subject.reason = Progress.REACHED, ""
+                state.dirty.add(part(SUBJECTS, subject.index))
+    else:
+        _to(state, Status.RUNNING)
+        state.go_on = ""
+    state.awaited_by = ()  # they have been told of the end
     state.run += 1
     state.ended_at = 0
     state.is_turn_open = False

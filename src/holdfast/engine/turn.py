@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -20,18 +20,8 @@ from holdfast.core.decide import decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
 from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
-from holdfast.core.requests import (
-    BreakLock,
-    ClaimJob,
-    CompleteJob,
-    DeliverSignal,
-    FailJob,
-    LoseLock,
-    StartExecution,
-    WakeLock,
-    WakeSensor,
-)
-from holdfast.core.rows import JobRow, LogRow, Rows, item_of, queued, transit
+from holdfast.core.requests import ClaimJob, CompleteJob, FailJob, StartExecution
+from holdfast.core.rows import Arriving, JobRow, LogRow, Rows, item_of, queued, transit
 from holdfast.core.sharing import ENDINGS, SHARED
 from holdfast.core.snapshot import restore
 from holdfast.core.state import Job, State, fold, open_state
@@ -99,7 +89,7 @@ class Turn:
 
     # --- the wishes, in order -------------------------------------------------------------------------
     def run(self) -> Generator[Wish, Any, None]:
-        self.reads.begin_turn()
+        self.reads.begin_turn(self.rows, self.states)
         known = self._known()
         if known:
             self._catch_up(known, (yield Lock(known)))
@@ -529,7 +519,7 @@ class Turn:
 
 _COMPLETED = Status.COMPLETED
 _OUTCOMES = (CompleteJob, FailJob)
-_WAKING = frozenset({WakeLock, WakeSensor, BreakLock, LoseLock, DeliverSignal})
+_WAKING = frozenset(get_args(Arriving))
 _REVIVED = frozenset((e.ExecutionResumed, e.ExecutionReplayed))
 _SUMMARISED = frozenset(
     {
