@@ -21,7 +21,6 @@ from typing import Any
 from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, SyncFailed, TooBusy
 from holdfast.core.ids import make_id
-from holdfast.core.inventory import EntityRow
 from holdfast.core.model import Actor, Failure
 from holdfast.core.program import Program, SensorKey
 from holdfast.core.requests import (
@@ -224,9 +223,18 @@ class Engine:
                  for name, data in definitions]  # fmt: skip
         self._enqueue(PublishAll(items, reply))
 
-    def put_entity(self, tenant: str, entity: EntityRow, reply: Reply) -> None:
+    def edit_entities(
+        self,
+        tenant: str,
+        edits: list[Edit],
+        reply: Reply,
+        *,
+        is_lenient: bool = False,
+        sensors: Mapping[str, Iterable[tuple[str, str]]] | None = None,
+    ) -> None:
+        """Answers what became of each, as a list of `Edited`."""
         self._admit()
-        self._enqueue(Put(Batch(entities=[(tenant, entity)]), reply))
+        self._enqueue(EditEntities(tenant, edits, reply, is_lenient=is_lenient, sensors=sensors))
 
     def put_sensor(self, key: SensorKey, value: Any, by: str, reply: Reply, *, is_gone: bool = False) -> None:
         """Answers what is there then."""
