@@ -58,12 +58,8 @@ class PostgresDialect(Dialect):
     def listed(self, ids: Sequence[str]) -> Any:
         return texts(ids)
 
-    def at_each(self, names: str, table: str, where: str) -> str:
-        # OFFSET keeps the planner from turning it round: from the list to the rows.
-        return (
-            f"SELECT c.* FROM unnest(?::text[]) AS k(value)"
-            f" CROSS JOIN LATERAL (SELECT {names} FROM {table} AS r WHERE {where} OFFSET 0) AS c"
-        )
+    def among(self, names: str, table: str, column: str, where: str) -> str:
+        return f"SELECT {names} FROM {table} AS r WHERE r.{column} = ANY(?::text[]) AND {where}"
 
 
 # --- reading -------------------------------------------------------------------------------------------

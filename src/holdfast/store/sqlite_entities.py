@@ -24,9 +24,9 @@ class SqliteDialect(Dialect):
     def listed(self, ids: Sequence[str]) -> str:
         return _json([storable(id) for id in ids]).decode()
 
-    def at_each(self, names: str, table: str, where: str) -> str:
+    def among(self, names: str, table: str, column: str, where: str) -> str:
         # CROSS JOIN keeps the order: from the list to the rows.
-        return f"SELECT {names} FROM json_each(?) AS k CROSS JOIN {table} AS r WHERE {where}"
+        return f"SELECT {names} FROM json_each(?) AS k CROSS JOIN {table} AS r WHERE r.{column} = k.value AND {where}"
 
 
 def write_entities(db: apsw.Connection, batch: Batch) -> None:
