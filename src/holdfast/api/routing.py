@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import executions, page, reviving, sharing, system, workflows, working
+from . import entities, executions, page, reviving, sharing, system, workflows, working
 from .routes import Router
 
 TABLES = (
@@ -10,6 +10,7 @@ TABLES = (
     executions.routes,
     reviving.routes,
     sharing.routes,
+    entities.routes,
     system.routes,
     working.routes,
     page.routes,

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from queue import Empty, SimpleQueue
@@ -42,6 +42,7 @@ from .agenda import Agenda
 from .committer import Broken, Committer
 from .dispatch import Dispatch, Session
 from .driver import Driver
+from .editing import Edit, EditEntities
 from .exchanges import Exchanges
 from .inbox import Inbox
 from .items import Ask, Item, Publish, PublishAll, Put, Reply, silent, spill
