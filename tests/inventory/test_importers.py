@@ -101,8 +101,9 @@ def test_secrets_are_left_out_unless_they_are_references() -> None:
     )
     made = read({"f.csv": text})
     assert made.entities[0].facts == {"enable_secret": "secret://env/X", "passport": "P1"}
-    assert [(p.line, p.message.split("`")[1], p.code, p.warning) for p in made.warnings] == [
-        (2, "password", "HF0759", True), (2, "api_token", "HF0759", True), (2, "snmp_community", "HF0759", True),
+    assert [(p.file, p.message.split("`")[1], p.code, p.warning) for p in made.warnings] == [
+        ("f.csv:2", "password", "HF0759", True), ("f.csv:2", "api_token", "HF0759", True),
+        ("f.csv:2", "snmp_community", "HF0759", True),
     ]  # fmt: skip
     assert "hunter2" not in repr(made)
 

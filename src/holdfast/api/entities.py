@@ -122,7 +122,7 @@ async def import_entities(call: Call[Nothing, ImportBody]) -> ImportView:
     warnings: list[str] = []
     if body.text:
         said = await call.app.threaded(_read, body)
-        rows, warnings = said.entities, [f"{each.file}:{each.line}: {each.message}" for each in said.warnings]
+        rows, warnings = said.entities, [f"{each.file}: {each.message}" for each in said.warnings]
     made = await _edit(call, service.import_edits(body.source, rows, body.replace))
     if not body.partial:
         present = [row.id for row in rows] if body.present is None else body.present

@@ -29,14 +29,8 @@ if TYPE_CHECKING:
 LOT = 500
 #: From so many entities on, people want to see that something moves.
 MANY = 1000
-_COLOURS = {
-    "added": "green",
-    "changed": "cyan",
-    "stale": "yellow",
-    "deleted": "red",
-    "skipped": "yellow",
-    "refused": "red",
-}
+_COUNTS = ("added", "changed", "unchanged", "stale", "deleted", "skipped", "refused")
+_COLOURS = dict(zip(_COUNTS, ("green", "cyan", None, "yellow", "red", "yellow", "red"), strict=True))
 
 
 @click.group("inventory", short_help="Import entities from elsewhere, and export them.")
@@ -89,7 +83,7 @@ def import_command(
     settings = Settings({"server": server, "token": token, "store": store})
     with (reading if dry_run else writing)(settings) as verbs:
         view = _import(verbs, source, said.entities, dry_run, prune, replace, is_silent=output == "json")
-    view.warnings.extend(f"{each.file}:{each.line}: {each.message}" for each in said.warnings)
+    view.warnings.extend(f"{each.file}: {each.message}" for each in said.warnings)
     if output == "json":
         click.echo(dumps(msgspec.to_builtins(view)))
     else:

@@ -62,7 +62,7 @@ def read(files: Mapping[str, str], format: str = "", *, type: str = "device", ty
     if not files:
         raise BadInventory("there is nothing to import: no .csv, .yaml or .json file")
     chosen = format or guess(files)
-    into = Gathering(type)
+    into = Gathering(type, files)
     if chosen == "csv":
         for file, text in files.items():
             read_csv(into, file, text, typed=typed)

@@ -37,7 +37,7 @@ HIDDEN = Hidden()
 class Gathering:
     """Entities in the order in which they are made: groups, then whatever is part of nothing, then parts."""
 
-    def __init__(self, type: str = "device") -> None:
+    def __init__(self, type: str = "device", files: Mapping[str, str] | None = None) -> None:
         #: of entities that do not say theirs
         self.type = type
         self.entities: dict[str, Imported] = {}
@@ -45,6 +45,7 @@ class Gathering:
         self._places: dict[str, tuple[str, int]] = {}
         self._groups: dict[str, tuple[str, int]] = {}
         self._told: set[tuple[str, str]] = set()
+        self._files = files or {}
 
     @property
     def errors(self) -> list[Problem]:
@@ -52,11 +53,16 @@ class Gathering:
 
     def wrong(self, file: str, line: int, message: str, *, source: str = "", help: str = "") -> None:
         if len(self.errors) < _MANY:
+            if not source and line:
+                lines = self._files.get(file, "").splitlines()
+                source = lines[line - 1] if line <= len(lines) else ""
             shown = source[:200]
             self.problems.append(Problem("HF0758", message, file, line, 1, max(len(shown), 1), shown, help=help))
 
     def warn(self, file: str, line: int, message: str, help: str = "") -> None:
-        self.problems.append(Problem("HF0759", message, file, line, 1, help=help, warning=True))
+        # Without the source line: it may hold what was left out.
+        place = f"{file}:{line}" if line else file
+        self.problems.append(Problem("HF0759", message, place, help=help, warning=True))
 
     def add(self, entity: Imported, file: str, line: int) -> None:
         known = self._places.get(entity.id)
