@@ -164,8 +164,8 @@ class Shared:
     def program(self, digest: bytes) -> Any:
         return self.program_
 
-    def block(self, name: str) -> Any:
-        return None
+    def offers(self, name: str) -> Any:
+        return ()
 
     def load(self, execution: str, value: Any) -> Any:
         return value

@@ -121,8 +121,8 @@ class Rows:
     def program(self, digest: bytes) -> Any:
         return self._program
 
-    def block(self, name: str) -> BlockOffer | None:
-        return None if name in self._missing else BlockOffer(name)
+    def offers(self, name: str) -> tuple[BlockOffer, ...]:
+        return () if name in self._missing else (BlockOffer(name),)
 
     def load(self, execution: str, value: Any) -> Any:
         return value

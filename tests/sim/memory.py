@@ -53,7 +53,7 @@ class Tables:
         self.definitions: dict[bytes, bytes] = {}
         self.published: dict[tuple[str, str], Published] = {}
         self.starts: dict[tuple[str, str], StartRow] = {}
-        self.blocks: dict[str, BlockOffer] = {}
+        self.blocks: dict[str, dict[str, BlockOffer]] = {}
         self.workers: dict[str, WorkerRow] = {}
         self.engines: dict[str, EngineRow] = {}
         self.logs: dict[str, int] = {}
@@ -174,7 +174,9 @@ class Tables:
         for start in batch.starts:
             self.starts[start.tenant, start.key] = start
         for offer in batch.blocks:
-            self.blocks[offer.name] = offer
+            versions = self.blocks.setdefault(offer.name, {})
+            versions.pop(offer.version, None)
+            versions[offer.version] = offer
         for name in batch.workers_gone:
             if name in self.workers and self.workers[name].state == "offline":
                 del self.workers[name]
@@ -342,7 +344,7 @@ class MemoryTransaction:
                 case WorkflowKey():
                     answer[key] = tables.published.get((key.tenant, key.name))
                 case BlockKey():
-                    answer[key] = tables.blocks.get(key.name)
+                    answer[key] = tuple(tables.blocks.get(key.name, {}).values())
                 case StartKey():
                     answer[key] = tables.starts.get((key.tenant, key.key))
                 case HistoryKey():

@@ -319,8 +319,12 @@ def test_read_answers_every_key(store: Store) -> None:
         WorkflowKey("default", "w", 2): Published(2, b"\x02" * 16),
         WorkflowKey("default", "w", 3): None,
         WorkflowKey("other", "w"): None,
-        BlockKey("shell"): BlockOffer("shell", "0.1.0", description="the latest"),
-        BlockKey("http"): None,
+        BlockKey("shell"): (
+            BlockOffer("shell", "1.10.0"),
+            BlockOffer("shell", "1.9.0"),
+            BlockOffer("shell", "0.1.0", description="the latest"),
+        ),
+        BlockKey("http"): (),
         StartKey("default", "k"): StartRow("default", "k", A, b"c", T0),
         StartKey("other", "k"): None,
     }
@@ -330,7 +334,7 @@ def test_read_answers_every_key(store: Store) -> None:
     transaction.abort()
     with store.reading() as q:
         assert {key: q.shared(key) for key in wanted} == wanted
-        assert q.blocks() == [BlockOffer("shell", "0.1.0", description="the latest")]
+        assert [offer.version for offer in q.blocks()] == ["1.10.0", "1.9.0", "0.1.0"]
 
 
 # --- text ---------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ async def who(ctx: Context) -> dict[str, Any]:
         "attempt": ctx.attempt,
         "step": ctx.step,
         "workflow": ctx.workflow,
-        "entity": ctx.entity,
+        "entity": ctx.entity.id,
         "key": ctx.idempotency_key,
         "details": ctx.details,
     }

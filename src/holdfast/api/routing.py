@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from . import entities, executions, page, reviving, sharing, system, workflows, working
+from . import compat, entities, executions, page, reviving, sharing, system, verdicts, workflows, working
 from .routes import Router
 
 TABLES = (
     workflows.routes,
     executions.routes,
     reviving.routes,
+    verdicts.routes,
     sharing.routes,
     entities.routes,
     system.routes,
     working.routes,
+    compat.routes,
     page.routes,
 )
 

@@ -33,7 +33,7 @@ def own_variables(ctx: Context) -> dict[str, str]:
     return {
         "HOLDFAST_EXECUTION": ctx.execution,
         "HOLDFAST_STEP": ctx.step,
-        "HOLDFAST_ENTITY": ctx.entity,
+        "HOLDFAST_ENTITY": ctx.entity.id,
         "HOLDFAST_ATTEMPT": str(ctx.attempt),
         "HOLDFAST_IDEMPOTENCY_KEY": ctx.idempotency_key,
     }

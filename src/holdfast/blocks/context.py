@@ -7,11 +7,13 @@ callables. It must not know workers, transports or the engine.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from holdfast.core.inventory import EntityChange
 from holdfast.core.model import Effect, Level, LogLine
 
+from .entities import Entity, Wishes
 from .results import Cancelled
 from .values import encode
 
@@ -40,7 +42,9 @@ class Context:
         *,
         step: str = "",
         workflow: str = "",
-        entity: str = "",
+        entity: Entity | str = "",
+        kind: str = "EXECUTE",
+        fence: int = 0,
         idempotency_key: str = "",
         details: Any = None,
         on_line: Callable[[], None] = _nowhere,
@@ -51,7 +55,13 @@ class Context:
         self.attempt = attempt
         self.step = step
         self.workflow = workflow
-        self.entity = entity
+        #: what it is about, as the inventory had it; empty for a job that is about none
+        self.entity = entity if isinstance(entity, Entity) else Entity(entity)
+        #: EXECUTE, ACQUIRE, VERIFY or ROLLBACK
+        self.kind = kind
+        #: number under which the entity is held; it only grows, so who is given a lower one is late
+        self.fence = fence
+        self._wishes = Wishes()
         #: the same for every attempt of the visit: hand it to whatever can deduplicate
         self.idempotency_key = idempotency_key
         #: what the previous attempt last said in a heartbeat
@@ -109,6 +119,47 @@ class Context:
         self.beaten = plain
         self._on_beat()
 
+    def update(
+        self,
+        id: str = "",
+        *,
+        facts: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str | None] | None = None,
+        name: str | None = None,
+        parent: str | None = None,
+        groups: Iterable[str] | None = None,
+    ) -> None:
+        """Ask for a change of the entity the job is about, or of another one. Facts and labels are merged key by key; a
+        value of `None` removes one. Done if this attempt succeeds and its execution completes."""
+        self._wish(id or self.entity.id, "patch", facts=facts, labels=labels, name=name, parent=parent, groups=groups)
+
+    def create(
+        self,
+        id: str,
+        *,
+        type: str,
+        name: str | None = None,
+        parent: str | None = None,
+        groups: Iterable[str] | None = None,
+        labels: Mapping[str, str | None] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Ask for a new entity; where it exists already, for its change."""
+        self._wish(
+            id, "create", type=type, facts=facts, labels=labels, name=name, parent=parent, groups=groups
+        )  # fmt: skip
+
+    def delete(self, id: str = "") -> None:
+        """Ask for an entity to be taken out of the inventory."""
+        self._wish(id or self.entity.id, "delete")
+
+    def _wish(self, id: str, op: str, **parts: Any) -> None:
+        if self.kind != "EXECUTE":
+            raise RuntimeError(f"the inventory is changed by what a block does, not by its hook `{self.kind.lower()}`")
+        if not id:
+            raise ValueError("the job is about no entity: say which one is to be changed")
+        self._wishes.add(id, op, **parts)
+
     @property
     def is_cancelled(self) -> bool:
         return self._is_cancelled
@@ -144,6 +195,10 @@ class Context:
         """Lines that a child process said on behalf of this attempt."""
         self._lines.extend(lines)
         self._on_line()
+
+    @property
+    def changes(self) -> list[EntityChange]:
+        return self._wishes.asked
 
     def take_lines(self) -> list[LogLine]:
         lines: list[LogLine] = []

@@ -18,16 +18,20 @@ import msgspec
 
 from holdfast.core.errors import BadBlock
 from holdfast.core.model import BlockOffer, Problem, Retry
+from holdfast.core.versions import is_version, padded
 
 from .parameters import BadSignature, Parameters, hints_of, result_schema
+from .routines import ACQUIRE, ROLLBACK, RUN, VERIFY, Decorator, F, Hook, Routine, Run
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Isolation = Literal["async", "thread", "process"]
 ISOLATIONS = ("async", "thread", "process")
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([._-][A-Za-z0-9]+)*")
-_VERSION = re.compile(r"[0-9]+(\.[0-9]+){0,2}([.+-][0-9A-Za-z.+-]+)?")
+_PLAIN_NAME = r"[A-Za-z][A-Za-z0-9]*([._-][A-Za-z0-9]+)*"
+#: the package comes first, if the name has one
+_NAME = re.compile(rf"({_PLAIN_NAME}/)?{_PLAIN_NAME}")
+_ENTITY_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?\s*(?:ms|us|s|m|h|d)\s*)+")
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|us|s|m|h|d)")
 _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
@@ -42,8 +46,9 @@ class Block(Generic[P, R]):
     offer: BlockOffer
     name: str
     isolation: str
-    is_async: bool
     parameters: Parameters
+    #: by the kind of the jobs they are for; the run and whatever hooks it was given
+    routines: dict[str, Routine]
     #: file and line of the function, to tell two declarations of one name apart
     file: str
     line: int
@@ -55,7 +60,7 @@ class Block(Generic[P, R]):
             offer=offer,
             name=offer.name,
             isolation=offer.isolation,
-            is_async=inspect.iscoroutinefunction(function),
+            routines={RUN: Run(function, offer.isolation, parameters)},
             parameters=parameters,
         )
         self.__dict__["file"], self.__dict__["line"] = _place(function)
@@ -70,6 +75,58 @@ class Block(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<block {self.name} {self.offer.version} ({self.isolation})>"
+
+    # --- hooks ------------------------------------------------------------------------------------
+    def acquire(self, function: F, /) -> F:
+        """Says which entities the block needs: ids, or `Acquired(ids=…, select=…)`. Asked before anything runs."""
+        return self._hook(ACQUIRE, function, sys._getframe(1).f_locals)
+
+    def verify(self, function: F, /) -> F:
+        """Looks whether a run of unknown outcome took effect: `Applied(data)`, `NotApplied()` or `Unknown()`; or
+        `True`, `False` and `None`."""
+        return self._hook(VERIFY, function, sys._getframe(1).f_locals)
+
+    @overload
+    def rollback(self, function: F, /) -> F: ...
+
+    @overload
+    def rollback(self, /, *, accepts_unknown: bool) -> Decorator: ...
+
+    def rollback(self, function: Callable[..., Any] | None = None, /, *, accepts_unknown: bool = False) -> Any:
+        """Undoes what the run did. It may be called more than once. `accepts_unknown`: it is right even where nobody
+        knows whether there is anything to undo."""
+        names = dict(sys._getframe(1).f_locals)
+
+        def hook(function: F) -> F:
+            return self._hook(ROLLBACK, function, names, accepts_unknown=accepts_unknown)
+
+        return hook if function is None else hook(function)
+
+    def _hook(self, kind: str, function: F, names: Mapping[str, Any], *, accepts_unknown: bool = False) -> F:
+        word = kind.lower()
+        try:
+            if kind in self.routines:
+                raise BadSignature("the block has one already")
+            if self.offer.pure and kind != ACQUIRE:
+                raise BadSignature("the block is pure: it changes nothing that could be looked for or undone")
+            if self.offer.is_pivot and kind == ROLLBACK:
+                raise BadSignature("the block is a pivot: it is never undone")
+            routine = Hook(kind, function, self.isolation, self.parameters, names)
+        except BadSignature as error:
+            raise _bad(function, f"hook `{word}` of block `{self.name}`: {error}") from None
+        self.routines[kind] = routine
+        said: dict[str, Any] = {f"has_{word}": True}
+        if accepts_unknown:
+            said["accepts_unknown"] = True
+        self.__dict__["offer"] = msgspec.structs.replace(self.offer, **said, digest=self._digest())
+        return function
+
+    def _digest(self) -> str:
+        """Of the source of all its functions: a block with an edited hook is other code."""
+        parts = [_source(routine.function) for _, routine in sorted(self.routines.items())]
+        if not all(parts):
+            return ""
+        return blake2b("\0".join(parts).encode(errors="replace"), digest_size=8).hexdigest()
 
 
 @overload
@@ -87,6 +144,8 @@ def block(
     retry: Retry | int | Mapping[str, Any] | None = None,
     isolation: Isolation | None = None,
     description: str | None = None,
+    run_on: str = "",
+    pivot: bool = False,
 ) -> Callable[[Callable[P, R]], Block[P, R]]: ...
 
 
@@ -102,11 +161,17 @@ def block(
     retry: Retry | int | Mapping[str, Any] | None = None,
     isolation: Isolation | None = None,
     description: str | None = None,
+    run_on: str = "",
+    pivot: bool = False,
 ) -> Any:
     """Declare a block, bare or with arguments.
 
     `pure`: changes nothing outside, may run any number of times. `idempotent`: running it again with the
-    same input has no further effect. Say neither and an attempt of unknown outcome is never repeated.
+    same input has no further effect. Say neither and an attempt of unknown outcome is never repeated. `run_on`: the
+    type of the entities it runs on, one job for each. `pivot`: a point of no return; it is never undone.
+
+    What it needs, whether it took effect and how it is undone say its hooks: `@NAME.acquire`, `@NAME.verify` and
+    `@NAME.rollback` on functions that take what the block takes, any part of it, by the same names.
     """
     # Names of the place of declaration, for type hints of functions that are not at module level.
     names = dict(sys._getframe(1).f_locals)
@@ -114,7 +179,9 @@ def block(
     def declare(function: Callable[..., Any]) -> Block[..., Any]:
         shown = name if name is not None else getattr(function, "__name__", repr(function)).strip("_").replace("_", "-")
         try:
-            return _declare(function, shown, version, pure, idempotent, timeout, retry, isolation, description, names)
+            return _declare(
+                function, shown, version, pure, idempotent, timeout, retry, isolation, description, run_on, pivot, names
+            )
         except BadSignature as error:
             raise _bad(function, f"block `{shown}`: {error}") from None
 
@@ -131,6 +198,8 @@ def _declare(
     retry: Retry | int | Mapping[str, Any] | None,
     isolation: str | None,
     description: str | None,
+    run_on: str,
+    pivot: bool,
     names: Mapping[str, Any],
 ) -> Block[..., Any]:
     if isinstance(function, Block):
@@ -140,9 +209,16 @@ def _declare(
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise BadSignature("it is a generator (it has `yield`); return a value, or use ctx.heartbeat")
     if len(name) > 128 or not _NAME.fullmatch(name):
-        raise BadSignature("the name must be letters and digits, joined by `-`, `_` or `.`, at most 128")
-    if not _VERSION.fullmatch(version):
+        raise BadSignature(
+            "the name must be letters and digits, joined by `-`, `_` or `.`, at most 128, with or without a package"
+            " and `/` before it"
+        )
+    if not is_version(version):
         raise BadSignature(f"version {version!r} is not like `1.0.0`")
+    if run_on and not _ENTITY_TYPE.fullmatch(run_on):
+        raise BadSignature(f"run_on {run_on!r} is no type of entities, like `device`, `interface`, `group` or `global`")
+    if pivot and pure:
+        raise BadSignature("it is pure and a pivot at once; what changes nothing is no point of no return")
     is_async = inspect.iscoroutinefunction(function)
     if isolation is None:
         # A sync block that changes things must be killable, and only a process is.
@@ -156,7 +232,7 @@ def _declare(
     hints = hints_of(function, names)
     offer = BlockOffer(
         name=name,
-        version=version,
+        version=padded(version),
         description=inspect.cleandoc(description if description is not None else function.__doc__ or ""),
         pure=pure,
         idempotent=idempotent,
@@ -166,17 +242,24 @@ def _declare(
         parameters=(parameters := Parameters(function, hints)).schema,
         result=result_schema(hints.get("return", Any)),
         digest=_source_digest(function),
+        run_on=run_on,
+        is_pivot=pivot,
     )
     return Block(function, offer, parameters)
 
 
-def _source_digest(function: Callable[..., Any]) -> str:
-    """Which code this is, so that an edited block is not mistaken for the old one. Empty where no source is."""
+def _source(function: Callable[..., Any]) -> str:
+    """Empty where there is none."""
     try:
-        lines, _ = inspect.getsourcelines(function)
+        return "".join(inspect.getsourcelines(function)[0])
     except (OSError, TypeError):
         return ""
-    return blake2b("".join(lines).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _source_digest(function: Callable[..., Any]) -> str:
+    """Which code this is, so that an edited block is not mistaken for the old one. Empty where no source is."""
+    source = _source(function)
+    return blake2b(source.encode(errors="replace"), digest_size=8).hexdigest() if source else ""
 
 
 def duration(value: float | str, what: str) -> int:

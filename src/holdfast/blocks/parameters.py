@@ -38,17 +38,20 @@ class Parameters:
         "_names",
         "_required",
         "_struct",
-        "_types",
         "context_name",
+        "defaults",
         "rest_type",
         "schema",
         "takes_rest",
+        "types",
     )
 
     def __init__(self, function: Callable[..., Any], hints: Mapping[str, Any]) -> None:
         self.context_name = ""
         self.takes_rest = False
         self.rest_type: Any = Any
+        #: what a parameter is where nothing was given for it
+        self.defaults: dict[str, Any] = {}
         fields: list[tuple[str, Any, Any]] = []
         required: list[str] = []
         for parameter in inspect.signature(function).parameters.values():
@@ -68,13 +71,15 @@ class Parameters:
             else:
                 if parameter.default is parameter.empty:
                     required.append(name)
+                else:
+                    self.defaults[name] = parameter.default
                 fields.append((name, hint, _field(parameter.default)))
-        self._types = {name: hint for name, hint, _ in fields}
-        self._names = frozenset(self._types)
+        self.types = {name: hint for name, hint, _ in fields}
+        self._names = frozenset(self.types)
         self._required = frozenset(required)
         self._is_empty = not fields and not self.takes_rest
         self.schema = _object_schema(fields, self.takes_rest, self.rest_type)
-        typed = any(hint is not Any for hint in self._types.values())
+        typed = any(hint is not Any for hint in self.types.values())
         # Without types there is nothing to convert: the input's own dictionary becomes the arguments.
         self._struct = msgspec.defstruct("Parameters", _ordered(fields)) if typed else None
 
@@ -142,7 +147,7 @@ class Parameters:
     def _problems(self, given: dict[str, Any]) -> list[str]:
         """All that is wrong, one parameter after the other. Only taken once something is."""
         problems: list[str] = []
-        for name, hint in self._types.items():
+        for name, hint in self.types.items():
             if name not in given:
                 if name in self._required:
                     problems.append(f"parameter `{name}` is missing")
@@ -159,7 +164,7 @@ class Parameters:
         near = difflib.get_close_matches(key.replace("-", "_"), self._names, n=1)
         if near:
             return f"; did you mean `{near[0]}`?"
-        return f"; it takes {', '.join(f'`{name}`' for name in self._types) or 'none'}"
+        return f"; it takes {', '.join(f'`{name}`' for name in self.types) or 'none'}"
 
 
 def result_schema(hint: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """All blocks a worker offers: the built-in ones, those of the user's modules and of installed packages.
 
 It answers where a block comes from (a child process must import the same) and refuses two blocks of one
-name. It must not know how blocks are run.
+name and version. It must not know how blocks are run.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast.core.errors import BadBlock, BlockModule, Refused
 from holdfast.core.model import BlockOffer, Problem
+from holdfast.core.versions import order
 
 from .declare import Block
 
@@ -36,10 +37,11 @@ _FILE_PREFIX = "holdfast_file_"
 
 
 class Registry:
-    """Blocks by name. Empty but for the built-in ones until something is added or discovered."""
+    """Blocks by name and version. Empty but for the built-in ones until something is added or discovered."""
 
     def __init__(self, blocks: Iterable[AnyBlock] = (), *, built_in: bool = True) -> None:
-        self._blocks: dict[str, AnyBlock] = {}
+        self._blocks: dict[tuple[str, str], AnyBlock] = {}
+        self._newest: dict[str, AnyBlock] = {}
         self._sources: dict[str, None] = {}
         if built_in:
             for name in _BUILT_IN:
@@ -54,7 +56,8 @@ class Registry:
 
     def add(self, block: AnyBlock) -> None:
         """Add one block, from a module that was imported anyway."""
-        if block.isolation == "process" and "<locals>" in block.function.__qualname__:
+        isolated = any(routine.isolation == "process" for routine in block.routines.values())
+        if isolated and "<locals>" in block.function.__qualname__:
             raise BadBlock(
                 f"block `{block.name}` is defined inside a function ({block.file}:{block.line}), so a child "
                 f'process cannot import it; move it to module level or declare isolation="thread"'
@@ -64,11 +67,12 @@ class Registry:
         if source:
             self._sources.setdefault(source)
 
-    def get(self, name: str) -> AnyBlock | None:
-        return self._blocks.get(name)
+    def get(self, name: str, version: str = "") -> AnyBlock | None:
+        """That version of a block; the newest where none is said."""
+        return self._blocks.get((name, version)) if version else self._newest.get(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._blocks
+        return name in self._newest
 
     def __iter__(self) -> Iterator[AnyBlock]:
         return iter(self._blocks.values())
@@ -102,17 +106,21 @@ class Registry:
         return found
 
     def _put(self, block: AnyBlock) -> None:
-        other = self._blocks.get(block.name)
+        key = (block.name, block.offer.version)
+        other = self._blocks.get(key)
         # The same lines imported under two module names are one declaration.
         if other is not None and (other.file, other.line) != (block.file, block.line):
             message = (
                 f"two blocks are called `{block.name}`: {other.file}:{other.line} and "
-                f"{block.file}:{block.line}; give one of them another name with @block(name=...)"
+                f"{block.file}:{block.line}; give one of them another name or version with @block(name=...)"
             )
             problem = Problem(code=BadBlock.code, message=message, file=block.file, line=block.line)
             raise BadBlock(message, (problem,))
         if other is None:
-            self._blocks[block.name] = block
+            self._blocks[key] = block
+            newest = self._newest.get(block.name)
+            if newest is None or order(block.offer.version) > order(newest.offer.version):
+                self._newest[block.name] = block
 
 
 def _is_path(name: str) -> bool:

@@ -6,6 +6,7 @@ Nothing here knows how the answer travels.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast.core.model import Effect
@@ -66,6 +67,43 @@ class Unchanged:
 
     def __repr__(self) -> str:
         return f"Unchanged({self.value!r})"
+
+
+class Applied:
+    """Said by `verify`: it did take effect. `data` is what the run would have returned, as far as that can be told."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: Any = None) -> None:
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"Applied({self.data!r})"
+
+
+class NotApplied:
+    """Said by `verify`: nothing of it took effect."""
+
+    __slots__ = ()
+
+
+class Unknown:
+    """Said by `verify`: that cannot be told."""
+
+    __slots__ = ()
+
+
+class Acquired:
+    """Said by `acquire`: entities by id, by selector, or both."""
+
+    __slots__ = ("ids", "select")
+
+    def __init__(self, ids: str | Iterable[str] = (), select: str | Iterable[str] = ()) -> None:
+        self.ids = [ids] if isinstance(ids, str) else [str(id) for id in ids]
+        self.select = [select] if isinstance(select, str) else [str(one) for one in select]
+
+    def __repr__(self) -> str:
+        return f"Acquired(ids={self.ids!r}, select={self.select!r})"
 
 
 class Cancelled(BaseException):

@@ -5,6 +5,7 @@ The one door for all of them, whatever isolation the block runs under. It must n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ def encode(value: Any) -> tuple[Any, int]:
         return value, 1
     try:
         if type(value) not in _PLAIN:
-            value = msgspec.to_builtins(value, str_keys=True)
+            value = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
         size = len(msgspec.msgpack.encode(value))
     except RecursionError:
         raise ValueError(f"it is nested more than {DEPTH_LIMIT} levels deep, or contains itself") from None
@@ -30,6 +31,13 @@ def encode(value: Any) -> tuple[Any, int]:
     if size > DEPTH_LIMIT and _is_deep(value):
         raise ValueError(f"it is nested more than {DEPTH_LIMIT} levels deep")
     return value, size
+
+
+def _plain(value: Any) -> Any:
+    """An entity, its labels and its facts are maps nobody may change; what is in them can be sent all the same."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def _is_deep(value: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.core import versions
 from holdfast.core.errors import InvalidDefinition, Refused
 from holdfast.core.model import Problem
 
@@ -96,7 +97,10 @@ def _misfits(program: Any, modules: Sequence[str], file: str) -> list[Problem]:
         registry = registry_of(modules)
     except Refused as refused:
         return [*refused.problems] or [Problem(refused.code, refused.message, file=file)]
-    offers = {offer.name: offer for offer in registry.offers() if offer.name in program.blocks}
+    known = registry.offers()
+    chosen = {block: versions.choose(block, [o for o in known if o.name == versions.split(block)[0]])
+              for block in program.blocks}  # fmt: skip
+    offers = {block: offer for block, offer in chosen.items() if offer is not None}
     problems = [
         Problem("HF0211", f"block `{name}` is not known here", file=file, warning=True,
                 help=f"give its module with `-m`, or let it be: a worker may offer it{_close(name, registry)}")

@@ -18,6 +18,7 @@ from holdfast.core.views import (
     HealthView,
     ImportView,
     JobView,
+    LedgerView,
     LockView,
     LogView,
     PurgeView,
@@ -79,6 +80,22 @@ class Verbs(Protocol):
     def standing(self, id: str) -> StandingView: ...
 
     def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView: ...
+
+    def ledger(self, id: str) -> LedgerView:
+        """What its jobs changed outside, and what is left of that."""
+        ...
+
+    def ack(self, id: str, note: str = "") -> ExecutionView:
+        """Somebody has seen how it ended. A note is needed where something is left."""
+        ...
+
+    def rollback(self, id: str, reason: str = "") -> ExecutionView:
+        """Undo what an execution did that waits in ERROR for a decision."""
+        ...
+
+    def fail(self, id: str, reason: str = "") -> ExecutionView:
+        """End an execution as it is that waits in ERROR for a decision."""
+        ...
 
     def approvals(self) -> list[ApprovalView]: ...
 

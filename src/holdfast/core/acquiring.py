@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable
-from typing import TypeAlias, TypeVar, assert_never
+from typing import Any, TypeAlias, TypeVar, assert_never
 
 from . import discovery
 from . import events as e
@@ -22,7 +22,7 @@ from .errors import ChangedHands, LockNotHeld, NothingToApprove, Refused
 from .inventory import Found
 from .lifecycle import QUIET_START
 from .model import Effect, Failure, Gate, JobKind, JobStatus, Mode, Status
-from .state import State
+from .state import Job, State
 from .subjects import Progress
 
 Beginning: TypeAlias = r.CheckGates | r.TryLocks | r.TimeOutLocks | r.AwaitEnd | r.HearEnd | r.MeetGate
@@ -116,12 +116,12 @@ class Road:
         if catch is not None:
             self._found(catch)
 
-    def not_acquired(self, failure: Failure, step: int, jobs: Iterable[tuple[int, int, bool]]) -> None:
-        """A block failed for good to say what it needs; `jobs` are the others: (job, attempt, whether it runs)."""
-        for job, attempt, is_running in jobs:
-            if is_running:
-                self.events.append(e.JobStopAsked(job, "another step could not say which entities it needs"))
-            self.events.append(e.JobCancelled(job, attempt))
+    def not_acquired(self, failure: Failure, step: int, siblings: Iterable[Job]) -> None:
+        """A block failed for good to say what it needs."""
+        for job in siblings:
+            if job.status is JobStatus.STARTED:
+                self.events.append(e.JobStopAsked(job.id, "another step could not say which entities it needs"))
+            self.events.append(e.JobCancelled(job.id, job.attempt))
         label = self.program.label(step)
         message = f"step {label} could not say which entities it needs: {failure.message}"
         self._fail(Failure("acquire-failed", message, code=failure.code, step=label, cause=failure))
@@ -323,19 +323,16 @@ def _gate_of(state: State, request: r.MeetGate) -> int:
     return number
 
 
-def acquire_ended(state: State, cause: p.JobEnded, now: int, reads: p.Reads) -> list[e.Event]:
+def acquired(state: State, job: Job, result: Any, failure: Failure | None, now: int, reads: p.Reads) -> list[e.Event]:
     """One of the blocks that were asked which entities they need has answered, or failed for good."""
     program = reads.program(state.definition)
     assert program is not None, "the definition of an execution is kept as long as the execution"
     road = Road(state, program, now, reads)
-    others = [job for job in state.jobs.values() if job.id != cause.job]
-    if cause.failure is not None:
-        open_jobs = [
-            (job.id, job.attempt, job.status is JobStatus.STARTED) for job in others if not job.status.is_final
-        ]
-        road.not_acquired(cause.failure, cause.step, open_jobs)
-    elif all(job.status.is_final for job in others):
-        said = {cause.job: (cause.step, cause.result)} | {job.id: (job.step, job.result) for job in others}
+    others = [other for other in state.jobs.values() if other.id != job.id]
+    if failure is not None:
+        road.not_acquired(failure, job.step, [other for other in others if not other.status.is_final])
+    elif all(other.status.is_final for other in others):
+        said = {job.id: (job.step, result)} | {other.id: (other.step, other.result) for other in others}
         road.acquired(said[id] for id in sorted(said))
     return road.events
 
@@ -376,15 +373,15 @@ def refuse_if_changed(state: State, reads: p.Reads) -> None:
 
 
 # --- taken away ------------------------------------------------------------------------------------------
-def take_away(state: State, request: r.FreeEntity, reads: p.Reads) -> tuple[list[e.Event], Failure]:
-    """The entity, and with it whatever is a part of it. Jobs at work there may have done anything."""
+def take_away(state: State, request: r.FreeEntity, reads: p.Reads) -> tuple[list[e.Event], Failure, list[Job]]:
+    """The entity, and with it whatever is a part of it: the facts, the failure that is, and the jobs that were undoing
+    something there. Jobs at work there may have done anything; those that only look may go on."""
     held = lock_set_of(state)
     if state.status.is_ended or not state.fence or state.fence != request.fence or request.entity not in held:
         raise LockNotHeld(f"execution {state.id} does not hold {request.entity} under fence {request.fence} any more")
     lost = [request.entity]
-    if request.entity in state.around:
-        parents = {each.id: each.parent for each in reads.found(p.FoundKey(state.tenant, tuple(held)))}
-        lost += [id for id in held if id != request.entity and _is_within(id, request.entity, parents)]
+    parents = {each.id: each.parent for each in reads.found(p.FoundKey(state.tenant, tuple(held)))}
+    lost += [id for id in held if id != request.entity and _is_within(id, request.entity, parents)]
     woken = reads.watchers(p.WatchersKey(state.tenant, state.id))
     events: list[e.Event] = [e.EntityLost(id, request.by, woken if id == request.entity else ()) for id in lost]
     by = f" by {request.by}" if request.by else ""
@@ -395,16 +392,20 @@ def take_away(state: State, request: r.FreeEntity, reads: p.Reads) -> tuple[list
         details={"entities": lost},
     )
     places = set(lost)
+    undoing = []
     for job in state.jobs.values():
-        if job.entity in places and not job.status.is_final:
-            if job.status is JobStatus.STARTED:
-                is_pure = state.specs[job.spec].pure or job.kind is JobKind.VERIFY
-                effect = Effect.NONE if is_pure else Effect.UNKNOWN
-                events.append(e.JobStopAsked(job.id, failure.message))
-                events.append(e.JobFailed(job.id, job.attempt, failure, effect))
-            else:
-                events.append(e.JobCancelled(job.id, job.attempt))
-    return events, failure
+        if job.entity not in places or job.status.is_final or job.kind is JobKind.VERIFY:
+            continue
+        if job.kind is JobKind.ROLLBACK:
+            undoing.append(job)
+        elif job.status is not JobStatus.STARTED:
+            events.append(e.JobCancelled(job.id, job.attempt))
+            continue
+        if job.status is JobStatus.STARTED:
+            events.append(e.JobStopAsked(job.id, failure.message))
+        is_harmless = job.kind is JobKind.ROLLBACK or state.specs[job.spec].pure
+        events.append(e.JobFailed(job.id, job.attempt, failure, Effect.NONE if is_harmless else Effect.UNKNOWN))
+    return events, failure, undoing
 
 
 def _is_within(id: str, whole: str, parents: dict[str, str]) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from . import events as e
 from . import program as p
 from . import requests as r
+from . import versions
 from .acquiring import Road, asked_for, is_running
 from .errors import DuplicateExecution, Refused, UnknownEntity, UnknownWorkflow
 from .gates import awaited, misfits
@@ -43,19 +44,8 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
 
     given = reads.load(state.id, request.input)
     input, problems = program.check_input(given)
-    offers = {}
-    for block in program.blocks:
-        offer = reads.block(block)
-        if offer is None:
-            problems.append(
-                Problem(
-                    "HF0211",
-                    f"block `{block}` was never registered",
-                    help="start a worker that offers it: `holdfast worker -m MODULE`",
-                )
-            )
-        else:
-            offers[block] = offer
+    offers, unknown = versions.pinned(program.blocks, reads)
+    problems += unknown
     specs, unfit = program.pin(offers)
     problems += [problem for problem in unfit if not problem.warning]
     gates: tuple[Gate, ...] = ()

@@ -27,10 +27,10 @@ from .errors import (
 )
 from .granting import granting
 from .lifecycle import MOVING, may
-from .model import Actor, Effect, Failure, JobStatus, Status
+from .model import Actor, Failure, JobStatus, Status
 from .sharing import Waking, answer, closing, facts
 from .snapshot import copy_state
-from .state import State, fold, open_state
+from .state import Job, State, fold, open_state
 
 
 def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e.Event] | p.Need:
@@ -124,7 +124,7 @@ class _Transition(Attempts):
     # --- going on after an end -----------------------------------------------------------------------
     def _resume(self, request: r.ResumeExecution) -> None:
         program = self._ended("resume")
-        if any(entry.effect is Effect.UNDONE for entry in self.state.ledger.values()):
+        if self.state.has_undone:
             raise CannotResume(
                 f"execution {self.state.id} was rolled back: there is nothing to carry on from; replay or retry it"
             )
@@ -185,13 +185,26 @@ class _Transition(Attempts):
             assert program is not None, "the definition of an execution is kept as long as the execution"
             self._go_on(acquiring.cause_of(self.state), program)
 
-    def _free_entity(self, request: r.FreeEntity) -> None:
-        made, failure = acquiring.take_away(self.state, request, self.reads)
-        self.events += made
-        if self._is_moving:
-            self._obey(p.Fail(failure))
+    def _acquired(self, job: Job, result: Any, failure: Failure | None) -> None:
+        if self.state.status is Status.RESOURCE_DISCOVERY:
+            self._set_forth(acquiring.acquired(self.state, job, result, failure, self.now, self.reads))
         else:
             self._settle()
+
+    def _free_entity(self, request: r.FreeEntity) -> None:
+        made, failure, undoing = acquiring.take_away(self.state, request, self.reads)
+        self.events += made
+        # What follows looks at a state in which the entity is lost: nothing is undone or looked at there any more.
+        after = _Transition(fold(copy_state(self.state), self.now, made), self.now, self.reads)
+        if after._is_moving:
+            after._obey(p.Fail(failure))
+        else:
+            after._settle()
+        self.events += after.events
+        for job in undoing:
+            after = _Transition(fold(after.state, self.now, after.events), self.now, self.reads)
+            after._undone(job, failure)
+            self.events += after.events
 
     # --- what it shares with others -------------------------------------------------------------------
     def _wake(self, request: Waking) -> None:
@@ -202,11 +215,6 @@ class _Transition(Attempts):
 
     # --- the workflow's wishes -----------------------------------------------------------------------
     def advance(self, cause: p.Cause, program: p.Program | None = None) -> None:
-        if self.state.status is Status.RESOURCE_DISCOVERY:
-            # The workflow has not begun: only the jobs that say which entities it needs are out.
-            if isinstance(cause, p.JobEnded):
-                self._set_forth(acquiring.acquire_ended(self.state, cause, self.now, self.reads))
-            return
         try:
             program = program or self.reads.program(self.state.definition)
             assert program is not None, "the definition of an execution is kept as long as the execution"
@@ -228,7 +236,13 @@ class _Transition(Attempts):
             elif isinstance(command, p.ScheduleJob):
                 self.events.append(
                     e.JobScheduled(
-                        self.next_job, command.lane, command.step, command.spec, command.input, command.visit
+                        self.next_job,
+                        command.lane,
+                        command.step,
+                        command.spec,
+                        command.input,
+                        command.visit,
+                        command.entity,
                     )
                 )
                 self.next_job += 1
@@ -275,6 +289,7 @@ class _Transition(Attempts):
                     self._obey(p.Fail(granted))
                     return
                 self._drop_waiting()
+                self._drop_looking()
                 self.events += granted
                 self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
@@ -309,11 +324,11 @@ _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.ResumeExecution: _Transition._resume,
     r.ReplayExecution: _Transition._replay,
     r.DeliverSignal: _Transition._deliver,
+    r.AckExecution: _Transition._ack,
+    r.RollBack: _Transition._roll_back,
+    r.GiveUp: _Transition._give_up,
     r.FreeEntity: _Transition._free_entity,
     **dict.fromkeys(get_args(acquiring.Beginning), _Transition._begin),
     **dict.fromkeys(get_args(Waking), _Transition._wake),
 }
-# The contract's placeholders; each goes when its answer is there.
-for _kind in (r.AckExecution, r.RollBack, r.GiveUp):
-    _ANSWER.setdefault(_kind, lambda transition, request: None)
 assert {*_ANSWER, r.StartExecution} == set(get_args(r.Request)), "every request has its answer"

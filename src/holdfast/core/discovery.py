@@ -135,6 +135,7 @@ def found_event(
         modes,
         tuple(asked),
         tuple(asked.values()),
+        tuple(_outermost(each.id, parents) for each in subjects) if parents else (),
     )
 
 
@@ -153,6 +154,14 @@ def _parents(found: Mapping[str, Found], subjects: Iterable[Found], tenant: str,
         if not above and not unread:
             return parents
         parents |= above
+
+
+def _outermost(id: str, parents: Mapping[str, str]) -> str:
+    whole, seen = "", {id}
+    while (above := parents.get(whole or id, "")) and above not in seen:
+        seen.add(above)
+        whole = above
+    return whole
 
 
 def unknown_entities(ids: Sequence[str]) -> Failure:

@@ -378,6 +378,19 @@ class TimedOut(Refused):
     code, status = "HF0704", 504
 
 
+# --- what an execution left behind -------------------------------------------------------------------
+class NoteMissing(Refused):
+    """An execution left effects behind, and whoever acknowledges that has to say what was done about it."""
+
+    code, status = "HF0741", 422
+
+
+class NothingToUndo(Refused):
+    """Nothing of what the execution left can be undone."""
+
+    code, status = "HF0742", 409
+
+
 # --- our own fault -----------------------------------------------------------------------------------
 class EngineBug(Refused):
     """The engine hit a bug while deciding this; nothing was changed."""

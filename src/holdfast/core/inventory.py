@@ -25,6 +25,9 @@ GROUP = "group"
 _exact = msgspec.msgpack.Encoder(order="deterministic").encode
 #: Characters of a value that the index keeps as it is.
 TERM_LIMIT = 200
+#: changes one attempt may ask for, and bytes that each may have, encoded
+CHANGES_LIMIT = 1000
+CHANGE_LIMIT = 64 * 1024
 
 
 class EntityRow(msgspec.Struct, frozen=True, gc=False):

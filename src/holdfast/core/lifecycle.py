@@ -88,8 +88,6 @@ ACKED: dict[S, S] = {
 
 #: New forward steps may be entered only here.
 MOVING = frozenset({S.RUNNING})
-#: Jobs that fail are tried again here; before RUNNING those that say which entities are needed.
-TRYING = MOVING | {S.RESOURCE_DISCOVERY}
 
 
 class Verb(NamedTuple):
@@ -117,6 +115,8 @@ VERBS: dict[str, Verb] = {
         Verb("force-resume", _FAILED_OR_CANCELLED, "also what was in flight or UNKNOWN runs again"),
         Verb("replay", _ENDED, "do again from a waypoint"),
         Verb("retry", _ENDED, "a new execution for what failed or was never reached"),
+        Verb("rollback", frozenset({S.ERROR}), "of one that waits for a decision: undo what it did"),
+        Verb("fail", frozenset({S.ERROR}), "of one that waits for a decision: end it as it is"),
         Verb("ack", _ENDED, "somebody has seen it; a note is required where unsafe"),
         Verb("purge", _ENDED - {S.FAILED_UNSAFE}, "forget it, by retention"),
     )

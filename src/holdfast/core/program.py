@@ -326,6 +326,8 @@ class DefinitionKey(msgspec.Struct, frozen=True):
 
 
 class BlockKey(msgspec.Struct, frozen=True):
+    """All versions of a block, as a tuple of offers, the latest registration last."""
+
     name: str
 
 
@@ -486,7 +488,9 @@ class Reads(Protocol):
 
     def program(self, digest: bytes) -> Program | None: ...
 
-    def block(self, name: str) -> BlockOffer | None: ...
+    def offers(self, name: str) -> tuple[BlockOffer, ...]:
+        """All versions of a block that were ever registered, the latest registration last."""
+        ...
 
     def history(self, execution: str) -> Sequence[tuple[int, tuple[Any, ...]]]:
         """(time, events) of each transition."""
@@ -547,7 +551,8 @@ class Program(Protocol):
 
     @property
     def blocks(self) -> Sequence[str]:
-        """Names of all blocks its steps may use."""
+        """All blocks its steps may use, as they were written: `name`, or `name:version` with a whole or partial
+        version."""
         ...
 
     def check_input(self, input: Any) -> tuple[Any, list[Problem]]:
@@ -556,8 +561,8 @@ class Program(Protocol):
 
     def pin(self, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[JobSpec, ...], list[Problem]]:
         """Job specifications from steps and offers, and what does not fit (unknown input keys, …).
-        `blocks` has every name in `self.blocks` that is registered; the core has already reported
-        the others."""
+        `blocks` has, for everything in `self.blocks`, the version that was chosen for it; the core has already
+        reported those that nobody registered."""
         ...
 
     @property

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.core.model import BlockOffer
 from holdfast.core.rows import JobRow
+from holdfast.core.versions import place, split, with_padded
 from holdfast.failpoints import failpoint
 from holdfast.transport.messages import Answer, CancelNotice, Parcel
 
@@ -73,7 +74,9 @@ class Session:
         self.incarnation = incarnation
         self.slots = slots
         self.queues = frozenset(queues)
-        self.offers = {name: BlockOffer(name) for name in blocks}
+        #: by `name:version`
+        self.offers: dict[str, BlockOffer] = {}
+        self.offer(BlockOffer(*split(block)) if ":" in block else BlockOffer(block) for block in blocks)
         self.held: dict[JobKey, Held] = {}
         #: claims that are on their way through a commit
         self.planned = 0
@@ -98,10 +101,14 @@ class Session:
     def blocks(self) -> Iterable[str]:
         return self.offers
 
+    def offer(self, offers: Iterable[BlockOffer]) -> None:
+        """What it says it can do; all versions of a block stand side by side."""
+        self.offers = {place(offer.name, offer.version): with_padded(offer) for offer in offers}
+
     def has_other(self, offer: BlockOffer) -> bool:
         """It offers that block too, in that version, with other code."""
-        own = self.offers.get(offer.name)
-        return own is not None and own.version == offer.version and own.digest != offer.digest
+        own = self.offers.get(place(offer.name, offer.version))
+        return own is not None and own.digest != offer.digest
 
     @property
     def free(self) -> int:
@@ -159,16 +166,20 @@ class Dispatch:
                     offering = self._offering.setdefault((queue, block), [])
                     if not offering or not offering[0].has_other(offer):
                         offering.append(session)
+                        # A row that is older than versions names the block alone: whoever has any may take it.
+                        anyone = self._offering.setdefault((queue, offer.name), [])
+                        if session not in anyone:
+                            anyone.append(session)
         # Whoever just came may offer what the queue in memory was not loaded for.
         self.is_stale = True
 
-    def newest_offer(self, name: str) -> BlockOffer | None:
-        offers = [session.offers[name] for session in self.sessions.values() if name in session.offers]
+    def newest_offer(self, block: str) -> BlockOffer | None:
+        offers = [session.offers[block] for session in self.sessions.values() if block in session.offers]
         return offers[-1] if offers else None
 
     def places(self) -> list[tuple[str, str]]:
         """Queues and blocks somebody here has room for."""
-        return [place for place, sessions in self._offering.items() if any(s.free > 0 for s in sessions)]
+        return [at for at, sessions in self._offering.items() if any(s.free > 0 for s in sessions)]
 
     def offers(self, queue: str, block: str) -> bool:
         return (queue, block) in self._offering
@@ -189,11 +200,11 @@ class Dispatch:
 
     def choose(self, queue: str, block: str) -> Session | None:
         """A worker for a job that was just created — unless older ones wait for the same."""
-        place = (queue, block)
-        return None if self.ready.get(place) else self._freest(place)
+        at = (queue, block)
+        return None if self.ready.get(at) else self._freest(at)
 
-    def _freest(self, place: tuple[str, str]) -> Session | None:
-        sessions = self._offering.get(place, ())
+    def _freest(self, at: tuple[str, str]) -> Session | None:
+        sessions = self._offering.get(at, ())
         if len(sessions) == 1:
             return sessions[0] if sessions[0].free > 0 else None
         best, most = None, 0
@@ -207,9 +218,9 @@ class Dispatch:
         """Plan claims for what waits, oldest first per queue and block, spread over the freest workers."""
         matched: list[tuple[JobKey, Session]] = []
         empty: list[tuple[str, str]] = []
-        for place, waiting in self.ready.items():
+        for at, waiting in self.ready.items():
             while waiting:
-                session = self._freest(place)
+                session = self._freest(at)
                 if session is None:
                     break
                 key = waiting.popleft()
@@ -217,9 +228,9 @@ class Dispatch:
                 session.planned += 1
                 matched.append((key, session))
             if not waiting:
-                empty.append(place)
-        for place in empty:
-            del self.ready[place]
+                empty.append(at)
+        for at in empty:
+            del self.ready[at]
         return matched
 
     def shift(self, delta: int) -> None:

@@ -46,6 +46,7 @@ from .editing import Edit, EditEntities
 from .exchanges import Exchanges
 from .inbox import Inbox
 from .items import Ask, Item, Publish, PublishAll, Put, Reply, silent, spill
+from .patience import PATIENCE, Patience
 from .purging import Purge
 from .rounds import Rounds
 from .sensing import PutSensor
@@ -94,7 +95,7 @@ class Engine:
         name: str = "",
         lease: float = 30.0,
         beat: float = 10.0,
-        stuck_after: float = 720.0,
+        patience: Patience = PATIENCE,
         max_pending: int = 20_000,
         max_bytes: int = 256 << 20,
     ) -> None:
@@ -113,12 +114,14 @@ class Engine:
             self.dispatch,
             is_shared=store.is_shared,
             token=self.attempt_token,
-            stuck_after=int(stuck_after * 1e6),
+            patience=patience,
         )
         self.driver = Driver(store, self.committer, set_clock=self.set_clock, rest=self._rest)
+        self.patience = patience
         self.exchanges = Exchanges(
-            self.dispatch, engine=self.id, lease=int(lease * 1e6), beat=int(beat * 1e6), is_shared=store.is_shared
-        )
+            self.dispatch, engine=self.id, lease=int(lease * 1e6), beat=int(beat * 1e6), is_shared=store.is_shared,
+            patience=patience,
+        )  # fmt: skip
         self.rounds = Rounds(self)
         self._queue: SimpleQueue[Call | Callable[[], list[Item]] | Item] = SimpleQueue()
         self._inbox = Inbox()
@@ -184,17 +187,19 @@ class Engine:
         actor: Actor,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
         reply: Reply,
     ) -> None:
         """By published name, or with an inline definition (canonical bytes, and compiled)."""
         self._admit()
         digest = blake2b(definition, digest_size=16).digest() if definition else b""
         ask = Ask(id or new_execution_id(), _PLACEHOLDER, reply)
-        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor, entity)
+        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor, entity,
+                                     tuple(entities))  # fmt: skip
         ask.definition, ask.program = definition, program
         if key:
             ask.key = key
-            content = (workflow, digest, input, labels or {}) + ((entity,) if entity else ())
+            content = (workflow, digest, input, labels or {}) + ((entity,) if entity else ()) + tuple(entities)
             ask.content = blake2b(pack(content), digest_size=16).digest()
         self._put(ask)
 

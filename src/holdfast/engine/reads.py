@@ -51,7 +51,7 @@ class TurnReads(EntityReads):
         self._programs: dict[bytes, Program] = {}
         self._is_shared = is_shared
         #: offers and published versions stay known between turns while nobody else can change them
-        self._offers: dict[str, BlockOffer | None] = {}
+        self._offers: dict[str, tuple[BlockOffer, ...]] = {}
         self._workflows: dict[WorkflowKey, Published] = {}
         #: blobs made in this turn: (execution, digest) → data
         self.fresh: dict[tuple[str, bytes], bytes] = {}
@@ -183,7 +183,7 @@ class TurnReads(EntityReads):
             return str(step)
         return program.label(step) if program else ""
 
-    def block(self, name: str) -> BlockOffer | None:
+    def offers(self, name: str) -> tuple[BlockOffer, ...]:
         if name not in self._offers:
             raise Missing(BlockKey(name))
         return self._offers[name]

@@ -27,6 +27,7 @@ from holdfast.core.model import Actor, Status
 from holdfast.core.program import Program, WorkflowKey
 from holdfast.core.state import State
 from holdfast.core.version import VERSION
+from holdfast.core.versions import order, place, with_padded
 from holdfast.core.views import (
     BlockView,
     ExecutionView,
@@ -37,6 +38,7 @@ from holdfast.core.views import (
     WhyView,
     WorkerView,
     WorkflowView,
+    hooks_of,
     log_view,
 )
 from holdfast.language import (
@@ -54,13 +56,15 @@ from holdfast.store.records import Header
 
 from .engine import Engine
 from .items import Reply, committed, future_reply
+from .patience import PATIENCE, Patience, is_taking, worker_state
 from .rebuild import rebuild, transitions
 from .retention import Keeping
 from .retention import keeping as default_keeping
-from .reviving import RevivingVerbs, waits_of
+from .reviving import waits_of
 from .sharing import lock_rows
 from .showing import Unread, shown, view_of
-from .why import Waiting, explain, queue_reason, with_stumbles, worker_state
+from .verdicts import VerdictVerbs
+from .why import Waiting, explain, offers, queue_reason, with_stumbles
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -69,11 +73,18 @@ LABEL_LIMIT = 64
 REASON_LIMIT = 2000
 
 
-class Service(RevivingVerbs):
+class Service(VerdictVerbs):
     """`engine` is None where nobody may write: then only the reading verbs work."""
 
-    def __init__(self, store: Store, engine: Engine | None = None, keeping: Keeping | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine | None = None,
+        keeping: Keeping | None = None,
+        patience: Patience = PATIENCE,
+    ) -> None:
         self.store = store
+        self.patience = patience
         self.keeping = keeping or default_keeping()
         self._engine = engine
         self._programs: dict[bytes, Program] = {}
@@ -95,6 +106,7 @@ class Service(RevivingVerbs):
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
     ) -> ExecutionView:
         """By published name (`name` or `name:version`) or with an inline definition."""
         future, reply = future_reply()
@@ -107,6 +119,7 @@ class Service(RevivingVerbs):
             labels=labels,
             id=id,
             entity=entity,
+            entities=entities,
             reply=reply,
         )
         return self.started(actor, committed(future))
@@ -122,6 +135,7 @@ class Service(RevivingVerbs):
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
         reply: Reply,
     ) -> None:
         if bool(workflow) == (definition is not None):
@@ -142,7 +156,7 @@ class Service(RevivingVerbs):
             data, program = self._compiled(actor, data, definition)
         self.engine.start_execution(
             workflow=workflow, definition=data, program=program, input=input, key=key, labels=labels,
-            actor=actor, id=id, entity=entity, reply=reply,
+            actor=actor, id=id, entity=entity, entities=entities, reply=reply,
         )  # fmt: skip
 
     def _compiled(self, actor: Actor, data: bytes, definition: Mapping[str, Any]) -> tuple[bytes, Program]:
@@ -198,11 +212,11 @@ class Service(RevivingVerbs):
             return []
         now = self.store.now()
         workers = queries.workers()
-        online = [w for w in workers if worker_state(w, now) == "online"]
+        online = [w for w in workers if is_taking(w, now)]
         return [
             f"job {row.job}: {queue_reason(row.queue, row.block, workers, {}, now)}"
             for row in unclaimed
-            if not any(row.block in w.blocks and row.queue in w.queues for w in online)
+            if not any(offers(w, row.block) and row.queue in w.queues for w in online)
         ]
 
     def signal(self, actor: Actor, id: str, name: str, value: Any = None, key: str = "") -> ExecutionView:
@@ -454,14 +468,15 @@ class Service(RevivingVerbs):
     def blocks(self) -> list[BlockView]:
         now = self.store.now()
         with self.store.reading() as queries:
-            offers, workers = queries.blocks(), queries.workers()
-        online = [w for w in workers if worker_state(w, now) == "online"]
+            known, workers = queries.blocks(), queries.workers()
+        online = [w for w in workers if is_taking(w, now)]
         return [
             BlockView(
                 o.name, o.version, o.description, o.pure, o.idempotent, o.timeout / 1e6 if o.timeout else None,
-                o.isolation, o.parameters, o.result, [w.name for w in online if o.name in w.blocks],
+                o.isolation, o.parameters, o.result, [w.name for w in online if offers(w, place(o.name, o.version))],
+                o.run_on, hooks_of(o), o.accepts_unknown, o.is_pivot,
             )
-            for o in sorted(offers, key=lambda o: o.name)
+            for o in sorted(map(with_padded, known), key=lambda o: (o.name, order(o.version)))
         ]  # fmt: skip
 
     def workers(self) -> list[WorkerView]:
@@ -470,8 +485,8 @@ class Service(RevivingVerbs):
             workers, busy = queries.workers(), queries.claim_counts()
         return [
             WorkerView(
-                w.name, w.incarnation, worker_state(w, now), w.host, w.pid, w.slots, busy.get(w.incarnation, 0),
-                w.queues, w.blocks, w.registered_at, w.seen_at, bool(w.engine),
+                w.name, w.incarnation, worker_state(w, now, self.patience), w.host, w.pid, w.slots,
+                busy.get(w.incarnation, 0), w.queues, w.blocks, w.registered_at, w.seen_at, bool(w.engine),
             )
             for w in workers
         ]  # fmt: skip
@@ -480,11 +495,11 @@ class Service(RevivingVerbs):
         now = self.store.now()
         with self.store.reading() as queries:
             depths, workers = queries.queue_depths(), queries.workers()
-        online = [w for w in workers if worker_state(w, now) == "online"]
+        online = [w for w in workers if is_taking(w, now)]
         return [
             QueueView(
                 queue, block, waiting, claimed, (now - oldest) / 1e6 if oldest else 0.0,
-                [w.name for w in online if block in w.blocks and queue in w.queues],
+                [w.name for w in online if offers(w, block) and queue in w.queues],
             )
             for queue, block, waiting, claimed, oldest in depths
         ]  # fmt: skip

@@ -210,6 +210,7 @@ class StepCompiler(CommonCompiler):
             step.args["value"] = value
             for body in draft.bodies:
                 self.subjects[id(body)] = value.get
+        self.cases |= {id(body) for body in draft.bodies}
         for number, body in enumerate(draft.bodies):
             self.body(draft.index, number, body, previous)
             self.subjects.pop(id(body), None)
@@ -481,8 +482,9 @@ class StepCompiler(CommonCompiler):
                 self.report.add(draft.node, "HF0109", "the step names no block", help="add `block: NAME`")
             return OPEN
         self._specify(draft, step, draft.block)
-        step.wants_entity = draft.block == "ssh"
-        known = frozenset(BLOCK_FORMS[draft.block][1]) if draft.block in BLOCK_FORMS else frozenset()
+        block = draft.block.partition(":")[0]
+        step.wants_entity = block == "ssh"
+        known = frozenset(BLOCK_FORMS[block][1]) if block in BLOCK_FORMS else frozenset()
         return Previous(known, True, f"step `{step.label}`")
 
     def _specify(self, draft: Draft, step: Step, block: str) -> None:
@@ -495,7 +497,7 @@ class StepCompiler(CommonCompiler):
         if "${" in queue:
             self.report.add(common["queue"], "HF0126", "the queue cannot be an expression")
         retry = self._retry_plan(common["retry"]) if "retry" in common else None
-        key = (block, queue, timeout, retry, idempotent)
+        key = (block, queue, timeout, retry, idempotent, self.run_on)
         step.spec = self.specs.setdefault(key, len(self.specs))
 
 

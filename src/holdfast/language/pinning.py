@@ -90,7 +90,7 @@ def pin(workflow: Workflow, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[Job
         if declared.retry is not None and declared.retry.attempts > 1 and not spec.may_repeat:
             _add(
                 problems, step, "HF0133",
-                f"`retry` is followed only when block `{declared.block}` says that nothing was done: it is neither"
+                f"`retry` is followed only when block `{offer.name}` says that nothing was done: it is neither"
                 " pure nor idempotent",
                 key="retry", warning=True, help="if it may run twice, say `idempotent: yes`",
             )  # fmt: skip
@@ -102,13 +102,20 @@ def pin(workflow: Workflow, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[Job
 def _spec(spec: Spec, offer: BlockOffer | None) -> JobSpec:
     known = offer or BlockOffer(spec.block)
     return JobSpec(
-        block=spec.block,
+        block=known.name,
         version=known.version if offer else "",
         queue=spec.queue or "default",
         pure=known.pure,
         idempotent=known.idempotent if spec.idempotent is None else spec.idempotent,
         timeout=known.timeout if spec.timeout is None else spec.timeout,
         retry=(known.retry if offer else Retry()) if spec.retry is None else spec.retry,
+        run_on=known.run_on,
+        has_acquire=known.has_acquire,
+        # What changes nothing leaves nothing to look for or to undo.
+        has_verify=known.has_verify and not known.pure,
+        has_rollback=known.has_rollback and not known.pure,
+        accepts_unknown=known.accepts_unknown,
+        is_pivot=known.is_pivot,
     )
 
 

@@ -16,7 +16,8 @@ from .steps import BLOCK_FORMS, COMING_TYPES, STEP_TYPES, TYPE_INDEX, USE, StepT
 from .values import type_of
 
 NAME = re.compile(r"[^\W\d][\w-]*\Z")
-BLOCK_NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
+#: with its package before it and a version, whole or partial, behind it
+BLOCK_NAME = re.compile(r"[A-Za-z_][\w.-]*(?:/[A-Za-z_][\w.-]*)?(?::[0-9][0-9A-Za-z.-]*)?\Z")
 _PAIR = re.compile(r"(?P<key>[^\W\d][\w-]*)\s*=\s*")
 #: of `invoke … with a=1, b: 2`
 _ARGUMENT = re.compile(r"(?P<key>[^\W\d][\w-]*)(?:\s*=\s*|:\s+)")
@@ -77,6 +78,8 @@ class Draft:
     common: dict[str, Node] = field(default_factory=dict)
     #: what belongs to the type, from keys (nodes) or from the short form (excerpts)
     args: dict[str, Node | Excerpt] = field(default_factory=dict)
+    #: written as `function-block`, which is a block that works on entities
+    is_upon: bool = False
     #: words of the short form that are there or not
     flags: dict[str, bool] = field(default_factory=dict)
     #: parameters given in the short form of a block

@@ -295,7 +295,7 @@ class EntityQueries(ABC):
         """Executions that watch an entity which this one holds or waits for."""
         sql = (
             "SELECT DISTINCT w.execution FROM entity_claims AS c CROSS JOIN entity_claims AS w WHERE c.execution = ?"
-            " AND c.is_over = 0 AND w.tenant = c.tenant AND w.entity = c.entity AND w.is_watching = 1"
+            " AND c.is_over + 0 = 0 AND w.tenant = c.tenant AND w.entity = c.entity AND w.is_watching = 1"
             " AND w.execution <> c.execution ORDER BY w.execution"
         )
         return tuple(from_key(bytes(key)) for (key,) in self.rows(sql, (to_key(execution),)))
@@ -328,7 +328,8 @@ class EntityQueries(ABC):
 
     def entity_claims_of(self, id: str, limit: int = 100_000) -> list[EntityClaim]:
         """The live ones of one execution, by entity."""
-        sql = f"SELECT {columns(CLAIM)} FROM entity_claims WHERE execution = ? AND is_over = 0 ORDER BY entity LIMIT ?"
+        where = "execution = ? AND is_over + 0 = 0"
+        sql = f"SELECT {columns(CLAIM)} FROM entity_claims WHERE {where} ORDER BY entity LIMIT ?"
         return claims_of(self.rows(sql, (to_key(id), limit)))
 
     def entity_blocks(self, tenant: str, limit: int = 20_000) -> list[tuple[EntityClaim, EntityClaim]]:

@@ -42,10 +42,7 @@ _WORKFLOWS = (
     " AND (version = k.version OR k.version = 0) ORDER BY version DESC LIMIT 1) AS w"
 )
 _DEFINITIONS = "SELECT digest, data FROM definitions WHERE digest = ANY($1::bytea[])"
-_BLOCKS = (
-    "SELECT DISTINCT ON (name) name, offer FROM blocks WHERE name = ANY($1::text[])"
-    " ORDER BY name, registered_at DESC, version DESC"
-)
+_BLOCKS = "SELECT name, offer FROM blocks WHERE name = ANY($1::text[]) ORDER BY name, registered_at, version"
 _BLOBS = (
     "SELECT b.execution, b.digest, b.data FROM unnest($1::bytea[], $2::bytea[]) AS k(execution, digest)"
     " JOIN blobs AS b ON b.execution = k.execution AND b.digest = k.digest"
@@ -109,12 +106,11 @@ def shared_rows(rows: Rows, ask: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
         for digest, data in rows(_DEFINITIONS, [byteas([k.digest for k in definitions])]):
             found[DefinitionKey(digest)] = data
     if blocks := [key for key in found if isinstance(key, BlockKey)]:
-        offers = {
-            name: msgspec.convert(unpack(offer), BlockOffer)
-            for name, offer in rows(_BLOCKS, [texts([k.name for k in blocks])])
-        }
+        offers: dict[str, list[BlockOffer]] = {}
+        for name, offer in rows(_BLOCKS, [texts([k.name for k in blocks])]):
+            offers.setdefault(name, []).append(msgspec.convert(unpack(offer), BlockOffer))
         for block in blocks:
-            found[block] = offers.get(storable(block.name))
+            found[block] = tuple(offers.get(storable(block.name), ()))
     if blobs := [key for key in found if isinstance(key, BlobKey)]:
         columns_of_blobs = [byteas([to_key(k.execution) for k in blobs]), byteas([k.digest for k in blobs])]
         for execution, digest, data in rows(_BLOBS, columns_of_blobs):

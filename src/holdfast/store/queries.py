@@ -83,10 +83,8 @@ class Queries(SharingQueries, EntityQueries):
                 found = self.rows(sql, (tenant, name, version))
                 return Published(found[0][0], bytes(found[0][1])) if found else None
             case BlockKey(name=name):
-                sql = "SELECT offer FROM blocks WHERE name = ?"
-                sql += " ORDER BY registered_at DESC, version DESC LIMIT 1"
-                found = self.rows(sql, (name,))
-                return msgspec.convert(unpack(bytes(found[0][0])), BlockOffer) if found else None
+                sql = "SELECT offer FROM blocks WHERE name = ? ORDER BY registered_at, version"
+                return tuple(msgspec.convert(unpack(bytes(o)), BlockOffer) for (o,) in self.rows(sql, (name,)))
             case StartKey(tenant=tenant, key=start):
                 return self.start(tenant, start)
             case HistoryKey(execution=execution):
@@ -294,13 +292,9 @@ class Queries(SharingQueries, EntityQueries):
         return StartRow(tenant, key, from_key(bytes(found[0][0])), bytes(found[0][1]), found[0][2]) if found else None
 
     def blocks(self) -> list[BlockOffer]:
-        """The newest offer of every block ever registered."""
+        """Every version of every block ever registered."""
         found = self.rows("SELECT offer FROM blocks ORDER BY name, registered_at, version")
-        newest = {}
-        for (offer,) in found:
-            block = msgspec.convert(unpack(bytes(offer)), BlockOffer)
-            newest[block.name] = block
-        return list(newest.values())
+        return [msgspec.convert(unpack(bytes(offer)), BlockOffer) for (offer,) in found]
 
     def workers(self) -> list[WorkerRow]:
         return [_worker(row) for row in self.rows(f"SELECT {WORKER} FROM workers ORDER BY name")]

@@ -99,6 +99,7 @@ class WorkerRow(msgspec.Struct):
     pid: int
     slots: int
     queues: list[str]
+    #: `name:version` of each
     blocks: list[str]
     registered_at: int
     seen_at: int

@@ -20,14 +20,15 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from holdfast.blocks import Cancelled, Context, Registry, trees
-from holdfast.blocks.declare import Block
 from holdfast.blocks.parameters import InvalidInput
+from holdfast.blocks.routines import Routine
 from holdfast.core.errors import Refused
 from holdfast.core.model import LogLine
 from holdfast.failpoints import failpoint
 from holdfast.transport.messages import Outcome, Parcel
 
 from . import outcomes
+from .contexts import context_of
 from .frames import Begun, Finished, FromChild, Ready, Said, Setup, Stop, Work, pack, receive, to_child
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -107,46 +108,38 @@ class Child:
 
     # --- one attempt ----------------------------------------------------------------------------
     def _run(self, parcel: Parcel) -> Outcome:
-        block = self._registry.get(parcel.block)
+        block = self._registry.get(parcel.block, parcel.version)
         if block is None:
             return outcomes.unknown_block(parcel)
+        routine = block.routines.get(parcel.kind)
+        if routine is None:
+            return outcomes.unknown_hook(parcel)
         try:
-            arguments = block.parameters.convert(parcel.input)
+            arguments = routine.arguments(parcel.input, parcel.forward.result if parcel.forward else None)
         except InvalidInput as error:
             return outcomes.invalid_input(parcel, str(error))
-        self._context = context = Context(
-            parcel.execution,
-            parcel.job,
-            parcel.attempt,
-            step=parcel.step,
-            workflow=parcel.workflow,
-            entity=parcel.entity,
-            idempotency_key=parcel.idempotency_key,
-            details=parcel.details,
-            on_line=self._said,
-            on_beat=self._beat,
-        )
-        if block.parameters.context_name:
-            arguments[block.parameters.context_name] = context
+        self._context = context = context_of(parcel, on_line=self._said, on_beat=self._beat)
+        if routine.context_name:
+            arguments[routine.context_name] = context
         failpoint("child.begin.before")
         self._send(Begun())
         failpoint("child.begin.after")
         try:
-            outcome, _ = outcomes.succeeded(parcel, self._call(block, arguments))
+            outcome, _ = outcomes.succeeded(parcel, self._call(routine, arguments))
         except Cancelled as stop:
             outcome = outcomes.cancelled(parcel, str(stop), effect=outcomes.effect_at_stop(stop))
         except BaseException as error:
             outcome = outcomes.raised(parcel, error)
-        return outcome
+        return outcomes.with_changes(outcome, context)
 
-    def _call(self, block: Block[..., Any], arguments: dict[str, Any]) -> Any:
+    def _call(self, routine: Routine, arguments: dict[str, Any]) -> Any:
         try:
             self._is_interruptible = True
             if self._is_leaving:
                 raise Cancelled("cancelled")
-            if block.is_async:
-                return asyncio.run(block.function(**arguments))
-            return block.function(**arguments)
+            if routine.is_async:
+                return asyncio.run(routine.function(**arguments))
+            return routine.function(**arguments)
         finally:
             self._is_interruptible = False
 

@@ -9,9 +9,23 @@ from __future__ import annotations
 import os
 import signal
 import traceback
+from collections.abc import Callable
 from typing import Any
 
-from holdfast.blocks import Cancelled, Failed, RetryLater, Unchanged
+import msgspec
+
+from holdfast.blocks import (
+    Acquired,
+    Applied,
+    Cancelled,
+    Context,
+    Entity,
+    Failed,
+    NotApplied,
+    RetryLater,
+    Unchanged,
+    Unknown,
+)
 from holdfast.blocks.values import encode
 from holdfast.core.errors import PayloadTooLarge, Refused
 from holdfast.core.model import PAYLOAD_LIMIT, Effect, Failure
@@ -32,6 +46,13 @@ def succeeded(parcel: Parcel, value: Any) -> tuple[Outcome, int]:
     effect: Effect | None = None
     if type(value) is Unchanged:
         value, effect = value.value, Effect.NONE
+    elif parcel.kind in _SAID:
+        try:
+            value, effect = _SAID[parcel.kind](value)
+        except _NotSaid as error:
+            message = f"hook `{parcel.kind.lower()}` of block `{parcel.block}` returned {_shown(value, 80)}; {error}"
+            failure = Failure("block-error", message, type=type(value).__name__)
+            return _failed(parcel, failure, permanent=True, effect=Effect.NONE), 0
     try:
         value, size = encode(value)
     except Exception as error:
@@ -47,6 +68,48 @@ def succeeded(parcel: Parcel, value: Any) -> tuple[Outcome, int]:
         failure = Failure("result-too-large", message, PayloadTooLarge.code, details={"size": size})
         return _failed(parcel, failure, permanent=True), 0
     return Outcome(parcel.execution, parcel.job, parcel.attempt, parcel.token, value, effect=effect), size
+
+
+class _NotSaid(Exception):
+    """What a hook returned is no answer to its question."""
+
+
+def _verdict(value: Any) -> tuple[Any, Effect]:
+    """What `verify` found out is the effect; with it, what the run may have returned."""
+    if isinstance(value, Applied):
+        return value.data, Effect.DONE
+    if value is True:
+        return None, Effect.DONE
+    if value is False or isinstance(value, NotApplied):
+        return None, Effect.NONE
+    if value is None or isinstance(value, Unknown):
+        return None, Effect.UNKNOWN
+    raise _NotSaid("say Applied(data), NotApplied() or Unknown(), or True, False or None")
+
+
+def _acquired(value: Any) -> tuple[Any, Effect]:
+    if isinstance(value, (str, Entity)):
+        value = [str(value)]
+    if value is None:
+        value = Acquired()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        if not all(isinstance(one, (str, Entity)) for one in value):
+            raise _NotSaid("an entity is named by its id, a text")
+        # The same set must give the same answer, whatever order it is in.
+        value = Acquired(sorted(map(str, value)) if isinstance(value, (set, frozenset)) else value)
+    if not isinstance(value, Acquired):
+        raise _NotSaid("say ids of entities, or Acquired(ids=…, select=…)")
+    return {"ids": value.ids, "select": value.select}, Effect.NONE
+
+
+_SAID: dict[str, Callable[[Any], tuple[Any, Effect]]] = {"VERIFY": _verdict, "ACQUIRE": _acquired}
+
+
+def with_changes(outcome: Outcome, context: Context) -> Outcome:
+    """What it asked for of the inventory counts only with a success."""
+    if context.changes and outcome.failure is None and outcome.retry_after is None:
+        return msgspec.structs.replace(outcome, changes=list(context.changes))
+    return outcome
 
 
 def raised(parcel: Parcel, error: BaseException) -> Outcome:
@@ -100,7 +163,12 @@ def invalid_input(parcel: Parcel, problems: str) -> Outcome:
 
 
 def unknown_block(parcel: Parcel) -> Outcome:
-    message = f"this worker has no block `{parcel.block}`"
+    message = f"this worker has no block `{parcel.block}`" + (f" {parcel.version}" if parcel.version else "")
+    return _failed(parcel, Failure("unknown-block", message), permanent=True, effect=Effect.NONE)
+
+
+def unknown_hook(parcel: Parcel) -> Outcome:
+    message = f"block `{parcel.block}` has no hook `{parcel.kind.lower()}` on this worker"
     return _failed(parcel, Failure("unknown-block", message), permanent=True, effect=Effect.NONE)
 
 

@@ -11,19 +11,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast import failpoints
 from holdfast.blocks import Cancelled, Context, Registry
 from holdfast.blocks.parameters import InvalidInput
-from holdfast.blocks.registry import AnyBlock
+from holdfast.blocks.routines import Routine
 from holdfast.core.model import Effect
 from holdfast.failpoints import failpoint
 from holdfast.transport.messages import Outcome, Parcel
 
 from . import outcomes
+from .contexts import context_of
 from .frames import Said
 from .pool import NotStarted, Place, Pool
 from .threads import Threads
@@ -68,16 +69,24 @@ class Attempt:
         self.has_ended = False
 
 
+class Ready(NamedTuple):
+    """An attempt that waits for its first step on the loop."""
+
+    parcel: Parcel
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+    context: Context | None
+    limit: int
+
+
 class Strand:
     """One task that runs async blocks one after the other until one of them has to wait."""
 
-    __slots__ = ("attempt", "block", "context", "parcel", "task")
+    __slots__ = ("attempt", "current", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
-        self.parcel: Parcel | None = None
-        self.block: AnyBlock | None = None
-        self.context: Context | None = None
+        self.current: Ready | None = None
         self.attempt: Attempt | None = None
 
 
@@ -101,7 +110,7 @@ class Runner:
         self._thread = threading.get_ident()
         self._pool = Pool(registry.sources, processes)
         self._threads = Threads(f"holdfast-{name}")
-        self._ready: deque[tuple[Parcel, AnyBlock, dict[str, Any], Context | None]] = deque()
+        self._ready: deque[Ready] = deque()
         #: attempts that wait for something; one that ends at once is never here
         self._attempts: dict[Key, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,25 +123,30 @@ class Runner:
         """Begin attempts; outcomes go to `done`, some of them before the loop's next turn is over."""
         has_ready = bool(self._ready)
         for parcel in parcels:
-            block = self._registry.get(parcel.block)
+            block = self._registry.get(parcel.block, parcel.version)
             if block is None:
                 self._done(parcel, outcomes.unknown_block(parcel), 0)
                 continue
-            if block.isolation == "process":
-                self._start_process(parcel, block)
+            routine = block.routines.get(parcel.kind)
+            if routine is None:
+                self._done(parcel, outcomes.unknown_hook(parcel), 0)
+                continue
+            limit = parcel.timeout or block.offer.timeout
+            if routine.isolation == "process":
+                self._start_process(parcel, limit)
                 continue
             try:
-                arguments = block.parameters.convert(parcel.input)
+                arguments = routine.arguments(parcel.input, parcel.forward.result if parcel.forward else None)
             except InvalidInput as error:
                 self._done(parcel, outcomes.invalid_input(parcel, str(error)), 0)
                 continue
             context = None
-            if block.parameters.context_name:
-                arguments[block.parameters.context_name] = context = self._context(parcel)
-            if block.isolation == "async":
-                self._ready.append((parcel, block, arguments, context))
+            if routine.context_name:
+                arguments[routine.context_name] = context = self._context(parcel)
+            if routine.isolation == "async":
+                self._ready.append(Ready(parcel, routine.function, arguments, context, limit))
             else:
-                self._start_thread(parcel, block, arguments, context or self._context(parcel))
+                self._start_thread(parcel, routine, arguments, context or self._context(parcel), limit)
         if self._ready and not has_ready:
             self._start_strand()
 
@@ -142,7 +156,7 @@ class Runner:
         self._loop.call_soon(self._cancel, key, reason)
 
     def cancel_all(self, reason: str) -> None:
-        for key in [*self._attempts, *(key_of(entry[0]) for entry in self._ready)]:
+        for key in [*self._attempts, *(key_of(entry.parcel) for entry in self._ready)]:
             self.cancel(key, reason)
 
     def _cancel(self, key: Key, reason: str) -> None:
@@ -152,9 +166,9 @@ class Runner:
                 self._stop(attempt, reason)
             return
         for entry in self._ready:
-            if key_of(entry[0]) == key:
+            if key_of(entry.parcel) == key:
                 self._ready.remove(entry)
-                self._done(entry[0], outcomes.cancelled(entry[0], reason, effect=Effect.NONE), 0)
+                self._done(entry.parcel, outcomes.cancelled(entry.parcel, reason, effect=Effect.NONE), 0)
                 return
 
     async def close(self) -> None:
@@ -179,25 +193,24 @@ class Runner:
         clean = copy_context()
         is_armed = failpoints.is_armed
         while ready:
-            parcel, block, arguments, context = ready.popleft()
-            strand.parcel, strand.block, strand.context = parcel, block, context
+            parcel, function, arguments, context, _ = strand.current = ready.popleft()
             if is_armed:
                 failpoint("worker.block.before")
             try:
-                outcome, size = outcomes.succeeded(parcel, await block.function(**arguments))
+                outcome, size = outcomes.succeeded(parcel, await function(**arguments))
             except (GeneratorExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
                 outcome, size = self._raised(parcel, strand.attempt, error), 0
             if is_armed:
                 failpoint("worker.block.after")
-            strand.parcel = None
+            strand.current = None
             if strand.attempt is not None:
                 # It had to wait, and somebody else has taken over the rest.
                 self._end(strand.attempt, outcome, size)
                 return
             if context is not None:
-                outcome = _with_lines(outcome, context)
+                outcome = _with_said(outcome, context)
             self._done(parcel, outcome, size)
             if copy_context() != clean:
                 # It set a context variable, which the next block must not see: a new task has clean ones.
@@ -206,24 +219,25 @@ class Runner:
                 return
 
     def _after_first_step(self, strand: Strand) -> None:
-        parcel, block, task = strand.parcel, strand.block, strand.task
-        if parcel is None or block is None or task is None or task.done():
+        current, task = strand.current, strand.task
+        if current is None or task is None or task.done():
             return
-        limit = parcel.timeout or block.offer.timeout
-        strand.attempt = attempt = Attempt(parcel, strand.context, limit, lambda: _cancel(task))
+        strand.attempt = attempt = Attempt(current.parcel, current.context, current.limit, lambda: _cancel(task))
         self._begin(attempt)
         if self._ready:
             self._start_strand()
 
     # --- thread ---------------------------------------------------------------------------------
-    def _start_thread(self, parcel: Parcel, block: AnyBlock, arguments: dict[str, Any], context: Context) -> None:
-        attempt = Attempt(parcel, context, parcel.timeout or block.offer.timeout, lambda: None)
+    def _start_thread(
+        self, parcel: Parcel, routine: Routine, arguments: dict[str, Any], context: Context, limit: int
+    ) -> None:
+        attempt = Attempt(parcel, context, limit, lambda: None)
 
         def call() -> None:
             size = 0
             failpoint("worker.thread.before")
             try:
-                outcome, size = outcomes.succeeded(parcel, block.function(**arguments))
+                outcome, size = outcomes.succeeded(parcel, routine.function(**arguments))
             except BaseException as error:
                 outcome = self._raised(parcel, attempt, error)
             failpoint("worker.thread.after")
@@ -239,9 +253,9 @@ class Runner:
             self._end(*self._from_threads.popleft())
 
     # --- process --------------------------------------------------------------------------------
-    def _start_process(self, parcel: Parcel, block: AnyBlock) -> None:
+    def _start_process(self, parcel: Parcel, limit: int) -> None:
         context = self._context(parcel)
-        attempt = Attempt(parcel, context, parcel.timeout or block.offer.timeout, lambda: None)
+        attempt = Attempt(parcel, context, limit, lambda: None)
         task = self._loop.create_task(self._run_process(attempt, context))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -290,15 +304,8 @@ class Runner:
 
     # --- all of them ----------------------------------------------------------------------------
     def _context(self, parcel: Parcel) -> Context:
-        context = Context(
-            parcel.execution,
-            parcel.job,
-            parcel.attempt,
-            step=parcel.step,
-            workflow=parcel.workflow,
-            entity=parcel.entity,
-            idempotency_key=parcel.idempotency_key,
-            details=parcel.details,
+        context = context_of(
+            parcel,
             on_line=lambda: self._call(self._heard, parcel, context, False),
             on_beat=lambda: self._call(self._heard, parcel, context, True),
         )
@@ -345,7 +352,7 @@ class Runner:
             attempt.timer.cancel()
         del self._attempts[key_of(attempt.parcel)]
         if attempt.context is not None:
-            outcome = _with_lines(outcome, attempt.context)
+            outcome = _with_said(outcome, attempt.context)
         self._done(attempt.parcel, outcome, size)
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
@@ -363,6 +370,8 @@ def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
 
 
-def _with_lines(outcome: Outcome, context: Context) -> Outcome:
+def _with_said(outcome: Outcome, context: Context) -> Outcome:
     lines = context.take_lines()
-    return msgspec.structs.replace(outcome, logs=lines) if lines else outcome
+    if lines:
+        outcome = msgspec.structs.replace(outcome, logs=lines)
+    return outcomes.with_changes(outcome, context)
