@@ -20,6 +20,7 @@ from holdfast.core.errors import BadConfiguration, KeyMismatch, ServerUnreachabl
 from holdfast.core.model import Actor
 from holdfast.core.views import ExecutionView
 from holdfast.engine.engine import Engine
+from holdfast.engine.patience import PATIENCE, Patience
 from holdfast.engine.purger import Purger
 from holdfast.engine.retention import Keeping
 from holdfast.engine.service import Service
@@ -115,7 +116,7 @@ class Embedded:
         with_worker: bool = True,
         lease: float = 30.0,
         beat: float = 10.0,
-        stuck_after: float = 720.0,
+        patience: Patience = PATIENCE,
         key: bytes | None = None,
         processes: int | None = None,
         keeping: Keeping | None = None,
@@ -136,12 +137,12 @@ class Embedded:
             check_fingerprint(self.store, key)
             self.engine = Engine(
                 self.store, program_from_bytes, key=key, id=engine_id, name=engine_name, lease=lease, beat=beat,
-                stuck_after=stuck_after,
+                patience=patience,
             )  # fmt: skip
         except BaseException:
             self.store.close()
             raise
-        self.service = Service(self.store, self.engine, keeping)
+        self.service = Service(self.store, self.engine, keeping, patience)
         self.purger = Purger(self.store, self.engine, self.service.keeping, pause=purge_pause)
         self.worker: Worker | None = None
         if with_worker:

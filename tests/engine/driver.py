@@ -33,7 +33,6 @@ class Hand:
             self.dispatch,
             is_shared=store.is_shared,
             token=lambda *key: "/".join(map(str, key)),
-            stuck_after=720_000_000,
         )
         self.now = 1_000_000_000
         self.answers: list[tuple[Any, Exception | None]] = []

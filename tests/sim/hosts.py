@@ -13,6 +13,7 @@ from holdfast.core.errors import Refused, StoreUnavailable
 from holdfast.core.program import Program
 from holdfast.engine.engine import Engine
 from holdfast.engine.items import Item
+from holdfast.engine.patience import Patience
 from holdfast.language import program_from_bytes
 from holdfast.store.records import Batch
 
@@ -117,7 +118,7 @@ class Host:
                 name=id,
                 lease=world.plan.lease / SECOND,
                 beat=world.plan.lease / 3 / SECOND,
-                stuck_after=world.plan.stuck_after / SECOND,
+                patience=Patience(stuck=world.plan.stuck_after),
             )
             self.engine.committer.cache_size = world.plan.cache_size
         except Refused:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import holdfast.engine.cached as cached_module
 import holdfast.engine.engine as engine_module
-import holdfast.engine.turn as turn_module
+import holdfast.engine.patience as patience_module
 import holdfast.engine.writing as writing_module
 import holdfast.language.interpret as interpret_module
 from holdfast.core.model import JobStatus, Status
@@ -52,7 +52,7 @@ def _customs(plan: Plan) -> Iterator[None]:
     wanted: list[tuple[Any, str, Any]] = [
         (engine_module, "time", TIME),
         (writing_module, "SNAPSHOT_EVERY", plan.snapshot_every),
-        (turn_module, "TIMEOUT_GRACE", SECOND),
+        (patience_module, "TIMEOUT_GRACE", SECOND),
         (cached_module, "SLEEP", plan.sleep),
         (interpret_module, "FUEL", plan.fuel),
         (interpret_module, "QUANTUM", max(1, plan.fuel // 10)),

@@ -94,6 +94,15 @@ class ResumeBody(_Strict):
     dry_run: bool = False
 
 
+class AckBody(_Strict):
+    #: what was done about it; needed where something is left
+    note: Text = ""
+
+
+class DecisionBody(_Strict):
+    reason: Text = ""
+
+
 class ReplayBody(_Strict, rename={"start": "from"}):
     #: a step's id or its number from 0, `start`, `last` or `end`
     start: Name

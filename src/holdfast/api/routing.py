@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from . import compat, executions, page, reviving, sharing, system, workflows, working
+from . import compat, executions, page, reviving, sharing, system, verdicts, workflows, working
 from .routes import Router
 
 TABLES = (
     workflows.routes,
     executions.routes,
     reviving.routes,
+    verdicts.routes,
     sharing.routes,
     system.routes,
     working.routes,

@@ -62,6 +62,9 @@ async def hello(call: Call[Nothing, Hello]) -> Welcome:
     for offer in hello.blocks:
         _name(offer.name, "blocks: name")
         _name(offer.version, "blocks: version")
+        if ":" in offer.name or ":" in offer.version:
+            raise InvalidRequest("blocks: neither name nor version contains `:`, which stands between the two")
+        _name(offer.run_on, "blocks: run_on", may_be_empty=True)
         _number(offer.timeout, "blocks: timeout")
         _number(offer.retry.attempts, "blocks: retry", 1, 1_000_000)
         _number(offer.retry.delay, "blocks: retry")
@@ -94,6 +97,8 @@ async def exchange(call: Call[Nothing, Exchange]) -> Answer:
             _number(outcome.retry_after, "outcomes: retry_after")
         _token(outcome.token)
         check_result(outcome.value)
+        for change in outcome.changes:
+            check_result(change.facts)
         if outcome.failure is not None:
             check_result(outcome.failure.details)
         _lines(outcome.logs)

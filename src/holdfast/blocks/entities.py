@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.core.inventory import CHANGE_LIMIT, CHANGES_LIMIT, EntityChange
+from holdfast.core.model import PAYLOAD_LIMIT
 
 from .values import encode
 
@@ -55,10 +56,11 @@ class Entity(Mapping[str, Any]):
 class Wishes:
     """What one attempt wants of the inventory, in order."""
 
-    __slots__ = ("asked",)
+    __slots__ = ("_size", "asked")
 
     def __init__(self) -> None:
         self.asked: list[EntityChange] = []
+        self._size = 0
 
     def add(
         self,
@@ -91,8 +93,11 @@ class Wishes:
         size += encode(marked)[1]
         if size > CHANGE_LIMIT:
             raise ValueError(f"a change of entity {id} has {size} bytes encoded; the limit is {CHANGE_LIMIT}")
+        if self._size + size > PAYLOAD_LIMIT:
+            raise ValueError(f"changes of the inventory have at most {PAYLOAD_LIMIT} bytes in all")
         if len(self.asked) >= CHANGES_LIMIT:
             raise ValueError(f"one attempt may ask for {CHANGES_LIMIT} changes of the inventory, not for more")
+        self._size += size
         self.asked.append(EntityChange(id, op, type, name, parent, listed, marked, known))
 
 

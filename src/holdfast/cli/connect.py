@@ -102,7 +102,9 @@ def reading(settings: Settings) -> Iterator[Verbs]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-"))
             store = SqliteStore(Path(folder) / "empty.db")
         stack.callback(store.close)
-        yield LocalVerbs(Service(store, keeping=settings.keeping()), me(), has_engine=False)
+        yield LocalVerbs(
+            Service(store, keeping=settings.keeping(), patience=settings.patience()), me(), has_engine=False
+        )
 
 
 @contextmanager
@@ -129,11 +131,12 @@ def open_embedded(settings: Settings, first: Callable[[Embedded], None] | None =
     there before anything moves."""
     from holdfast.embedded import Embedded
 
-    kept = settings.keeping()
+    kept, patience = settings.keeping(), settings.patience()
     with writable(f"the server key cannot be kept in {shown_path(settings.folder)}"):
         embedded = Embedded(
-            settings.store, folder=settings.folder, engine_name=f"engine-{os.getpid()}", keeping=kept, **options
-        )
+            settings.store, folder=settings.folder, engine_name=f"engine-{os.getpid()}", keeping=kept,
+            patience=patience, **options,
+        )  # fmt: skip
     if first is not None:
         try:
             first(embedded)

@@ -15,6 +15,7 @@ from holdfast.core.views import (
     ExecutionView,
     HealthView,
     JobView,
+    LedgerView,
     LockView,
     LogView,
     PurgeView,
@@ -146,6 +147,18 @@ class LocalVerbs:
 
     def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView:
         return self.service.approve(self.actor, id, step, approved=approved, note=note)
+
+    def ledger(self, id: str) -> LedgerView:
+        return self.service.ledger(self.actor, id)
+
+    def ack(self, id: str, note: str = "") -> ExecutionView:
+        return self.service.ack(self.actor, id, note)
+
+    def rollback(self, id: str, reason: str = "") -> ExecutionView:
+        return self.service.rollback(self.actor, id, reason)
+
+    def fail(self, id: str, reason: str = "") -> ExecutionView:
+        return self.service.fail(self.actor, id, reason)
 
     def approvals(self) -> list[ApprovalView]:
         return self.service.approvals(self.actor)

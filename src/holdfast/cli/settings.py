@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from holdfast.core.durations import UNITS, micros
 from holdfast.core.errors import BadConfiguration
 from holdfast.store.address import identity, kind_of, sqlite_path, without_password
 
 from .refusals import close_to
 
 if TYPE_CHECKING:
+    from holdfast.engine.patience import Patience
     from holdfast.engine.retention import Keeping
 
 FILE = "holdfast.toml"
@@ -53,6 +55,9 @@ KEYS: dict[str, _Key] = {
     "slots": _Key(int, 64, "jobs a worker runs at a time"),
     "queues": _Key(list, ["default"], "queues a worker takes jobs from"),
     "grace": _Key(float, 30.0, "seconds that running jobs get to end when a worker stops"),
+    "stuck-after": _Key(str, "12m", "how long an attempt without a timeout may give no sign of life"),
+    "unreachable-after": _Key(str, "2m", "silence after which a worker is shown as unreachable"),
+    "offline-after": _Key(str, "6m", "silence after which a worker is shown as offline"),
     "workflow.retention.default": _Key(
         str, "max(30d, 3)", "what is kept once it has ended, if its workflow does not say"
     ),
@@ -132,6 +137,25 @@ class Settings:
         from holdfast.engine.retention import SETTING, keeping
 
         return keeping(self[SETTING], self.archive, f"{SETTING} ({self.source(SETTING)})")
+
+    def patience(self) -> Patience:
+        """How long silence is borne, checked."""
+        from holdfast.engine.patience import Patience
+
+        found = Patience(
+            self._duration("unreachable-after"), self._duration("offline-after"), self._duration("stuck-after")
+        )
+        if found.offline < found.unreachable:
+            raise BadConfiguration("offline-after is shorter than unreachable-after; a worker is unreachable first")
+        return found
+
+    def _duration(self, name: str) -> int:
+        found = micros(self[name])
+        if not found or found < UNITS["s"]:
+            raise BadConfiguration(
+                f"{name} ({self.source(name)}) is {self[name]!r}, but must be a duration of at least 1s, like `12m`"
+            )
+        return found
 
     @property
     def shown_store(self) -> str:

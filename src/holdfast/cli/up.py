@@ -69,6 +69,19 @@ class Stopping:
 @click.option("--name", default="", help="Name of the worker.")
 @click.option("--retention", default="", metavar="RULE", help="What is kept once it has ended.  [default: max(30d, 3)]")
 @click.option("--archive", default="", metavar="DIR", help="Archive what is purged in that folder.")
+@click.option(
+    "--stuck-after",
+    default="",
+    metavar="TIME",
+    help="Give up attempts without a timeout after so long without a sign of life.  [default: 12m]",
+)
+@click.option(
+    "--unreachable-after",
+    default="",
+    metavar="TIME",
+    help="Show a worker as unreachable after so much silence.  [default: 2m]",
+)
+@click.option("--offline-after", default="", metavar="TIME", help="Show it as offline after so much.  [default: 6m]")
 @click.option("-v", "--verbose", is_flag=True, help="Say more.")
 @traceback_option
 def up_command(
@@ -85,6 +98,9 @@ def up_command(
     name: str,
     retention: str,
     archive: str,
+    stuck_after: str,
+    unreachable_after: str,
+    offline_after: str,
     verbose: bool,
 ) -> int:
     """Serve this project: engine, worker and API in one process, until Ctrl-C or SIGTERM.
@@ -95,7 +111,8 @@ def up_command(
 
     flags = {"host": host, "port": port, "store": store, "modules": modules, "slots": slots, "queues": queues}
     kept = {"workflow.retention.default": retention, "retention.archive": archive}
-    settings = Settings({**flags, **kept})
+    borne = {"stuck-after": stuck_after, "unreachable-after": unreachable_after, "offline-after": offline_after}
+    settings = Settings({**flags, **kept, **borne})
     log_to_stderr(verbose)
     stopping = Stopping()
     found = list(settings["modules"])

@@ -24,6 +24,7 @@ from holdfast.core.views import (
     ExecutionView,
     HealthView,
     JobView,
+    LedgerView,
     LockView,
     LogView,
     PurgeView,
@@ -215,6 +216,18 @@ class Client:
         body = {"approved": approved, "note": note}
         path = f"/executions/{_part(id)}/approvals/{_part(step)}"
         return self._post(path, body, ExecutionView, is_repeatable=False)
+
+    def ledger(self, id: str) -> LedgerView:
+        return self._get(f"/executions/{_part(id)}/ledger", LedgerView)
+
+    def ack(self, id: str, note: str = "") -> ExecutionView:
+        return self._post(f"/executions/{_part(id)}/ack", {"note": note}, ExecutionView)
+
+    def rollback(self, id: str, reason: str = "") -> ExecutionView:
+        return self._post(f"/executions/{_part(id)}/rollback", {"reason": reason}, ExecutionView, is_repeatable=False)
+
+    def fail(self, id: str, reason: str = "") -> ExecutionView:
+        return self._post(f"/executions/{_part(id)}/fail", {"reason": reason}, ExecutionView, is_repeatable=False)
 
     def approvals(self) -> list[ApprovalView]:
         return self._list("/approvals", ApprovalView)

@@ -16,6 +16,7 @@ from holdfast.core.views import (
     ExecutionView,
     HealthView,
     JobView,
+    LedgerView,
     LockView,
     LogView,
     PurgeView,
@@ -77,6 +78,22 @@ class Verbs(Protocol):
     def standing(self, id: str) -> StandingView: ...
 
     def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView: ...
+
+    def ledger(self, id: str) -> LedgerView:
+        """What its jobs changed outside, and what is left of that."""
+        ...
+
+    def ack(self, id: str, note: str = "") -> ExecutionView:
+        """Somebody has seen how it ended. A note is needed where something is left."""
+        ...
+
+    def rollback(self, id: str, reason: str = "") -> ExecutionView:
+        """Undo what an execution did that waits in ERROR for a decision."""
+        ...
+
+    def fail(self, id: str, reason: str = "") -> ExecutionView:
+        """End an execution as it is that waits in ERROR for a decision."""
+        ...
 
     def approvals(self) -> list[ApprovalView]: ...
 

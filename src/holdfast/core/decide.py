@@ -27,7 +27,7 @@ from .errors import (
 )
 from .granting import granting
 from .lifecycle import MOVING, may
-from .model import Actor, Effect, Failure, JobStatus, Status
+from .model import Actor, Failure, JobStatus, Status
 from .sharing import Waking, answer, closing, facts
 from .snapshot import copy_state
 from .state import Job, State, fold, open_state
@@ -124,7 +124,7 @@ class _Transition(Attempts):
     # --- going on after an end -----------------------------------------------------------------------
     def _resume(self, request: r.ResumeExecution) -> None:
         program = self._ended("resume")
-        if any(entry.effect is Effect.UNDONE for entry in self.state.ledger.values()):
+        if self.state.has_undone:
             raise CannotResume(
                 f"execution {self.state.id} was rolled back: there is nothing to carry on from; replay or retry it"
             )

@@ -78,10 +78,11 @@ class Ending:
     def _drop_looking(self) -> None:
         """Nobody wants to know any more what came of jobs that the workflow itself gave up."""
         if self.state.hooks:
+            over = {event.job for event in self.events if isinstance(event, e.JobSucceeded | e.JobFailed)}
             self.events += [
                 e.JobCancelled(id, job.attempt)
                 for id, job in self.state.jobs.items()
-                if job.kind is JobKind.VERIFY and job.status is JobStatus.STARTED
+                if job.kind is JobKind.VERIFY and job.status is JobStatus.STARTED and id not in over
             ]
 
     def _settle(self) -> None:

@@ -16,8 +16,8 @@ from . import requests as r
 from . import rows_entities
 from .inventory import EntityChange, EntityRow, Flag
 from .locks import Claim
-from .model import JobStatus, Level, LogLine, Mode
-from .state import State, apply
+from .model import Effect, JobKind, JobStatus, Level, LogLine, Mode
+from .state import State, apply, in_doubt, spec_of
 from .versions import place_of
 
 
@@ -213,7 +213,7 @@ def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> Non
 
 def queued(state: State, id: int) -> JobRow:
     job = state.jobs[id]
-    spec = state.specs[job.spec]
+    spec = spec_of(state, job)
     return JobRow(state.id, id, spec.queue, place_of(spec), state.at, job.attempt, "", spec.timeout)
 
 
@@ -274,7 +274,10 @@ def _job_stop_asked(state: State, event: e.JobStopAsked, rows: Rows) -> None:
 
 def _cancel_requested(state: State, event: e.CancelRequested, rows: Rows) -> None:
     if not event.cleans_up:
-        started = [id for id, job in state.jobs.items() if job.status is JobStatus.STARTED]
+        # Whoever looks what came of a job is let alone: the verdict needs the answer.
+        started = [
+            id for id, job in state.jobs.items() if job.status is JobStatus.STARTED and job.kind is not JobKind.VERIFY
+        ]
         rows.stopping += [(state.id, id) for id in started]
 
 
@@ -414,6 +417,42 @@ def _ended(state: State, event: e.Event, rows: Rows) -> None:
         # Made in this very commit, or never.
         rows.changes = [asked for asked in rows.changes if asked[0] != state.id]
         rows.changes_gone[state.id] = None
+    if state.ledger:
+        rows.flags += [(state.tenant, flag) for flag in flags_of(state)]
+
+
+def flags_of(state: State) -> list[Flag]:
+    """One for each entity that an ended execution left in doubt."""
+    kind = "quarantine" if state.policy.on_unsafe == "quarantine" else "suspect"
+    why: dict[str, list[str]] = {}
+    for job in in_doubt(state):
+        entry = state.ledger[job]
+        if entry.entity:
+            done = "took effect" if entry.effect is Effect.DONE and not entry.unknown else "may have taken effect"
+            why.setdefault(entry.entity, []).append(f"job {job} {done}")
+    return [Flag(entity, state.id, kind, ", ".join(why[entity][-3:]), state.ended_at) for entity in sorted(why)]
+
+
+def _effect_verified(state: State, event: e.EffectVerified, rows: Rows) -> None:
+    # The job waits no longer for somebody to look; what follows may have it wait for something else.
+    job = state.jobs.get(event.job)
+    if job is not None and job.status is JobStatus.RESCHEDULED:
+        rows.agenda[state.id, f"job/{event.job}"] = None
+
+
+def _acked(state: State, event: e.ExecutionAcked, rows: Rows) -> None:
+    _unflag(state, rows)
+    rows_entities.wake(event.woken, state.at, rows)
+
+
+def _revived(state: State, event: e.ExecutionResumed | e.ExecutionReplayed, rows: Rows) -> None:
+    _unflag(state, rows)
+
+
+def _unflag(state: State, rows: Rows) -> None:
+    """Also what was flagged in the same turn; whatever is flagged after it stays, for what is gone is written first."""
+    rows.flags = [(tenant, flag) for tenant, flag in rows.flags if flag.execution != state.id]
+    rows.flags_gone[state.id] = None
 
 
 _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
@@ -439,6 +478,10 @@ _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
     e.SensorChanged: _sensor_changed,
     e.SensorAwaited: _sensor_awaited,
     e.SensorLeft: _sensor_left,
+    e.EffectVerified: _effect_verified,
+    e.ExecutionAcked: _acked,
+    e.ExecutionResumed: _revived,
+    e.ExecutionReplayed: _revived,
     e.ExecutionCompleted: _ended,
     e.ExecutionFailed: _ended,
     e.ExecutionCancelled: _ended,

@@ -103,6 +103,9 @@ def end(state: State, rows: Rows) -> None:
         _tell_end(state, execution, rows)
     if not gating.all_met(state.gates):
         rows.agenda[state.id, GATES] = None
+        for gate in state.gates:
+            if gate.kind == "after" and not gate.is_met:
+                rows.agenda[gating.awaited(gate)[0], f"await/{state.id}"] = None
 
 
 def _tell_end(state: State, execution: str, rows: Rows) -> None:

@@ -595,6 +595,7 @@ def _reopen(state: State) -> None:
     else:
         _to(state, Status.RUNNING)
         state.go_on = ""
+    state.lost = ()
     state.awaited_by = ()  # they have been told of the end
     state.run += 1
     state.ended_at = 0

@@ -86,7 +86,7 @@ def link(ledger: Mapping[int, Entry], subjects: Mapping[int, Subject]) -> int:
             continue
         # A part is in one chain with its whole where something was done to the whole, too.
         whole = within.get(entry.entity, "")
-        chain = whole if whole in about else entry.entity
+        chain = whole if whole and whole in about else entry.entity
         if chain in lowest:
             lowest[chain].below = job
         lowest[chain] = entry

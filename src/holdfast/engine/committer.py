@@ -17,6 +17,7 @@ from holdfast.core.program import Program
 from .cached import Cached
 from .dispatch import Dispatch
 from .items import Item
+from .patience import PATIENCE, Patience
 from .reads import TurnReads
 from .turn import Turn
 from .wishes import Wish
@@ -54,7 +55,7 @@ class Committer:
         *,
         is_shared: bool,
         token: Callable[[str, int, int, int], str],
-        stuck_after: int,
+        patience: Patience = PATIENCE,
         cache_size: int = 8192,
     ) -> None:
         self.reads = TurnReads(compile, is_shared)
@@ -63,7 +64,7 @@ class Committer:
         self.cache_size = cache_size
         self.counters = Counters()
         self.token = token
-        self.stuck_after = stuck_after
+        self.patience = patience
         #: digests of definitions that are certainly in the store
         self.stored: set[bytes] = set()
 

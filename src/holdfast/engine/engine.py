@@ -46,6 +46,7 @@ from .driver import Driver
 from .exchanges import Exchanges
 from .inbox import Inbox
 from .items import Ask, Item, Publish, PublishAll, Put, Reply, silent, spill
+from .patience import PATIENCE, Patience
 from .purging import Purge
 from .rounds import Rounds
 from .sensing import PutSensor
@@ -94,7 +95,7 @@ class Engine:
         name: str = "",
         lease: float = 30.0,
         beat: float = 10.0,
-        stuck_after: float = 720.0,
+        patience: Patience = PATIENCE,
         max_pending: int = 20_000,
         max_bytes: int = 256 << 20,
     ) -> None:
@@ -113,12 +114,14 @@ class Engine:
             self.dispatch,
             is_shared=store.is_shared,
             token=self.attempt_token,
-            stuck_after=int(stuck_after * 1e6),
+            patience=patience,
         )
         self.driver = Driver(store, self.committer, set_clock=self.set_clock, rest=self._rest)
+        self.patience = patience
         self.exchanges = Exchanges(
-            self.dispatch, engine=self.id, lease=int(lease * 1e6), beat=int(beat * 1e6), is_shared=store.is_shared
-        )
+            self.dispatch, engine=self.id, lease=int(lease * 1e6), beat=int(beat * 1e6), is_shared=store.is_shared,
+            patience=patience,
+        )  # fmt: skip
         self.rounds = Rounds(self)
         self._queue: SimpleQueue[Call | Callable[[], list[Item]] | Item] = SimpleQueue()
         self._inbox = Inbox()

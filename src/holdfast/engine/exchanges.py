@@ -12,7 +12,8 @@ from typing import Any
 
 from holdfast.core.codec import pack
 from holdfast.core.errors import PayloadTooLarge, Refused, StaleExchange, UnknownWorker, WorkerSuperseded
-from holdfast.core.model import Failure
+from holdfast.core.inventory import CHANGE_LIMIT, CHANGES_LIMIT, EntityChange
+from holdfast.core.model import PAYLOAD_LIMIT, Failure
 from holdfast.core.requests import CompleteJob, FailJob, LoseJob
 from holdfast.core.rows import JobRow
 from holdfast.failpoints import failpoint
@@ -21,6 +22,7 @@ from holdfast.transport.messages import Answer, CancelNotice, Exchange, Hello, O
 
 from .dispatch import Dispatch, Held, JobKey, Session, Waiter
 from .items import Ask, Item, KeepLogs, Put, Reply, ResendJob, spill
+from .patience import PATIENCE, SILENT, Patience
 
 #: Refusals a worker cannot do anything about: the outcome is done with. Others make it ask again.
 _FINAL = ("HF02", "HF03", "HF04", "HF09")
@@ -40,12 +42,14 @@ class Exchanges:
         lease: int,
         beat: int,
         is_shared: bool,
+        patience: Patience = PATIENCE,
     ) -> None:
         self.dispatch = dispatch
         self.engine = engine
         self.lease = lease
         self.beat = beat
         self.is_shared = is_shared
+        self.patience = patience
         #: incarnations replaced by newer ones, so that they learn why
         self._superseded: dict[str, str] = {}
         #: (incarnation, number) of exchanges whose outcomes are being committed
@@ -137,7 +141,7 @@ class Exchanges:
         items: list[Item] = []
         for row in claims:
             key = (row.execution, row.job)
-            held = session.held[key] = Held(row.attempt, row.since, row.timeout, now + self.lease * 24)
+            held = session.held[key] = Held(row.attempt, row.since, row.timeout, self.new_deadline(row, now))
             if (row.execution, row.job) in stopping:
                 # The notice may have been lost with the engine that sent it.
                 held.is_told = True
@@ -148,6 +152,13 @@ class Exchanges:
         self.dispatch.attach(session)
         return items
 
+    def new_deadline(self, row: JobRow, now: int) -> int:
+        """Of a claim that was made elsewhere or before: nobody here knows when it last showed life. Its own time may be
+        over; what came of it meanwhile is then said right after the hello."""
+        if not row.timeout:
+            return now + self.patience.stuck
+        return max(self.patience.deadline(row.since, row.timeout), now + self.lease)
+
     def row(self, session: Session, now: int, hello: Hello | None = None, state: str = "online") -> WorkerRow:
         if hello is not None:
             self._hosts[session.incarnation] = (hello.host, hello.pid, now)
@@ -155,7 +166,8 @@ class Exchanges:
         session.saved_at = now
         return WorkerRow(
             session.name, session.incarnation, session.engine, host, pid, session.slots,
-            sorted(session.queues), sorted(session.blocks), registered_at, now, session.lease, state,
+            sorted(session.queues), sorted(session.blocks), registered_at,
+            session.seen_at if state == SILENT else now, session.lease, state,
         )  # fmt: skip
 
     def yield_to(self, session: Session, row: WorkerRow) -> None:
@@ -192,7 +204,7 @@ class Exchanges:
             silence = (now - session.seen_at) // 1_000_000
             items += self._lose(session, f"worker {session.name} has been silent for {silence} s")
             if row is not None and row.incarnation == session.incarnation:
-                items.append(Put(Batch(workers=[self.row(session, now, state="offline")])))
+                items.append(Put(Batch(workers=[self.row(session, now, state=SILENT)])))
         self._close(session)
         return items + self._offer_again(session)
 
@@ -251,7 +263,7 @@ class Exchanges:
                 items.append(Put(Batch(beats=[said])))
             held.details = beat.details
             if not held.timeout:
-                held.deadline = max(held.deadline, now + self.lease * 24)
+                held.deadline = max(held.deadline, now + self.patience.stuck)
         if now - session.saved_at >= self.beat:
             items.append(
                 Put(Batch(workers=[self.row(session, now, state="draining" if session.is_draining else "online")]))
@@ -315,8 +327,13 @@ class Exchanges:
                 failure = Failure(kind, refused.message, refused.code)
                 ask.request = FailJob(outcome.job, outcome.attempt, failure, outcome.effect, True, logs=logs)
                 return ask
+            if outcome.changes and (wrong := _too_much(outcome.changes)):
+                failure = Failure("result-too-large", wrong, PayloadTooLarge.code)
+                ask.request = FailJob(outcome.job, outcome.attempt, failure, outcome.effect, True, logs=logs)
+                return ask
             ask.size = sum(map(len, ask.blobs.values()))
-            ask.request = CompleteJob(outcome.job, outcome.attempt, result, outcome.effect, logs)
+            changes = tuple(outcome.changes)
+            ask.request = CompleteJob(outcome.job, outcome.attempt, result, outcome.effect, logs, changes)
             return ask
         failure = _storable(outcome.failure or Failure("retry-later", "asked to be tried again later"))
         ask.request = FailJob(
@@ -397,6 +414,21 @@ class _Bundle:
         self.left -= 1
         if not self.left:
             self.owner.finished(self)
+
+
+def _too_much(changes: Sequence[EntityChange]) -> str:
+    """Why nobody can keep these changes of the inventory; empty if they can be kept."""
+    if len(changes) > CHANGES_LIMIT:
+        return f"it asks for {len(changes)} changes of the inventory; the limit is {CHANGES_LIMIT}"
+    whole = 0
+    for change in changes:
+        size = len(pack(change))
+        whole += size
+        if size > CHANGE_LIMIT:
+            return f"a change of entity {_text(change.id, 200)} has {size} bytes; the limit is {CHANGE_LIMIT}"
+    if whole > PAYLOAD_LIMIT:
+        return f"the changes of the inventory it asks for have {whole} bytes; the limit is {PAYLOAD_LIMIT}"
+    return ""
 
 
 def _storable(failure: Failure) -> Failure:

@@ -16,6 +16,7 @@ from holdfast.core.rows import JobRow
 from holdfast.store.records import EngineRow, WorkerRow
 
 from .dispatch import Session
+from .patience import OFFLINE
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ def given_up(
             continue
         if worker.engine and worker.engine in gone_engines:
             found.append((worker, f"worker {worker.name} went down with its engine"))
-        elif worker.state == "offline":
+        elif worker.state == OFFLINE:
             found.append((worker, f"worker {worker.name} left"))
         elif max(worker.seen_at, since) + worker.lease < now:
             silence = (now - worker.seen_at) // 1_000_000
@@ -81,7 +82,9 @@ def overdue(session: Session, now: int) -> list[Loss]:
                 job,
                 held.attempt,
                 "timeout",
-                f"worker {session.name} gave no answer within {(now - held.since) // 1_000_000} s",
+                f"worker {session.name} gave no answer within {(now - held.since) // 1_000_000} s"
+                + ("" if held.timeout else " and shows no sign of life of it"),
+                details=held.details,
             ),
         )
         for (execution, job), held in session.held.items()

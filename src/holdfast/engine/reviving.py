@@ -106,6 +106,8 @@ class RevivingVerbs(SharedVerbs):
             return RefusalView(WrongStatus.code, f"it is {state.status.name}: nothing is left to do")
         if not state.started_at or not state.lanes:
             return RefusalView(CannotResume.code, "it never began")
+        if state.has_undone:
+            return RefusalView(CannotResume.code, "what it did before was undone: replay it, or start it again")
         why = program.may_resume(state)
         return RefusalView(CannotResume.code, why) if why else None
 

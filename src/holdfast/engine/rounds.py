@@ -22,6 +22,7 @@ from .deadlock import victims
 from .dispatch import Held, JobKey, Session
 from .exchanges import resend
 from .items import Ask, Item, Put, Reply
+from .patience import state_to_keep
 from .reaper import Loss, Missed, given_up, lost, overdue
 from .turn import Turn
 
@@ -266,11 +267,14 @@ class Rounds:
             stale = queries.stale_beats()
             departed = queries.departed(now - REMEMBERED)
             expired = queries.expired_tokens(now - REMEMBERED)
-        offline = [worker for worker, _ in gone if worker.state != "offline"]
-        for worker in offline:
-            worker.state = "offline"
+        changed = []
+        for worker, _ in gone:
+            kept = state_to_keep(worker, now, worker.engine in dead, engine.patience)
+            if kept != worker.state:
+                worker.state = kept
+                changed.append(worker)
         rows = Batch(
-            workers=offline, engines_gone=dead, beats_gone=stale, workers_gone=departed, tokens_gone=expired
+            workers=changed, engines_gone=dead, beats_gone=stale, workers_gone=departed, tokens_gone=expired
         )  # fmt: skip
         if not rows.is_empty:
             engine.add([Put(rows)])
@@ -288,7 +292,7 @@ class Rounds:
             del session.held[key]
         for key, row in claimed.items():
             if key not in session.held:
-                deadline = now + self._engine.exchanges.lease * 24
+                deadline = self._engine.exchanges.new_deadline(row, now)
                 session.held[key] = Held(row.attempt, row.since, row.timeout, deadline)
                 self._engine.add([resend(session, row)])
 

@@ -56,13 +56,15 @@ from holdfast.store.records import Header
 
 from .engine import Engine
 from .items import Reply, committed, future_reply
+from .patience import PATIENCE, Patience, is_taking, worker_state
 from .rebuild import rebuild, transitions
 from .retention import Keeping
 from .retention import keeping as default_keeping
-from .reviving import RevivingVerbs, waits_of
+from .reviving import waits_of
 from .sharing import lock_rows
 from .showing import Unread, shown, view_of
-from .why import Waiting, explain, offers, queue_reason, with_stumbles, worker_state
+from .verdicts import VerdictVerbs
+from .why import Waiting, explain, offers, queue_reason, with_stumbles
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -71,11 +73,18 @@ LABEL_LIMIT = 64
 REASON_LIMIT = 2000
 
 
-class Service(RevivingVerbs):
+class Service(VerdictVerbs):
     """`engine` is None where nobody may write: then only the reading verbs work."""
 
-    def __init__(self, store: Store, engine: Engine | None = None, keeping: Keeping | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine | None = None,
+        keeping: Keeping | None = None,
+        patience: Patience = PATIENCE,
+    ) -> None:
         self.store = store
+        self.patience = patience
         self.keeping = keeping or default_keeping()
         self._engine = engine
         self._programs: dict[bytes, Program] = {}
@@ -203,7 +212,7 @@ class Service(RevivingVerbs):
             return []
         now = self.store.now()
         workers = queries.workers()
-        online = [w for w in workers if worker_state(w, now) == "online"]
+        online = [w for w in workers if is_taking(w, now)]
         return [
             f"job {row.job}: {queue_reason(row.queue, row.block, workers, {}, now)}"
             for row in unclaimed
@@ -460,7 +469,7 @@ class Service(RevivingVerbs):
         now = self.store.now()
         with self.store.reading() as queries:
             known, workers = queries.blocks(), queries.workers()
-        online = [w for w in workers if worker_state(w, now) == "online"]
+        online = [w for w in workers if is_taking(w, now)]
         return [
             BlockView(
                 o.name, o.version, o.description, o.pure, o.idempotent, o.timeout / 1e6 if o.timeout else None,
@@ -476,8 +485,8 @@ class Service(RevivingVerbs):
             workers, busy = queries.workers(), queries.claim_counts()
         return [
             WorkerView(
-                w.name, w.incarnation, worker_state(w, now), w.host, w.pid, w.slots, busy.get(w.incarnation, 0),
-                w.queues, w.blocks, w.registered_at, w.seen_at, bool(w.engine),
+                w.name, w.incarnation, worker_state(w, now, self.patience), w.host, w.pid, w.slots,
+                busy.get(w.incarnation, 0), w.queues, w.blocks, w.registered_at, w.seen_at, bool(w.engine),
             )
             for w in workers
         ]  # fmt: skip
@@ -486,7 +495,7 @@ class Service(RevivingVerbs):
         now = self.store.now()
         with self.store.reading() as queries:
             depths, workers = queries.queue_depths(), queries.workers()
-        online = [w for w in workers if worker_state(w, now) == "online"]
+        online = [w for w in workers if is_taking(w, now)]
         return [
             QueueView(
                 queue, block, waiting, claimed, (now - oldest) / 1e6 if oldest else 0.0,

@@ -18,16 +18,16 @@ from holdfast.core.attempts import claim
 from holdfast.core.codec import unpack_events
 from holdfast.core.decide import decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
-from holdfast.core.model import Effect, Failure, JobStatus, LogLine, Status
-from holdfast.core.program import Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
+from holdfast.core.model import Effect, Failure, JobKind, JobStatus, LogLine, Status
+from holdfast.core.program import EntityKey, Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
 from holdfast.core.requests import ClaimJob, CompleteJob, FailJob, StartExecution
 from holdfast.core.rows import Arriving, JobRow, LogRow, Rows, item_of, queued, transit
 from holdfast.core.sharing import ENDINGS, SHARED
 from holdfast.core.snapshot import restore
-from holdfast.core.state import Job, State, fold, open_state
+from holdfast.core.state import Job, State, fold, open_state, spec_of
 from holdfast.failpoints import failpoint
 from holdfast.store.records import Batch, Header, Locked, PublishedRow, StartRow
-from holdfast.transport.messages import CancelNotice, Parcel
+from holdfast.transport.messages import CancelNotice, Forward, Parcel
 
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
@@ -39,9 +39,6 @@ from .writing import build
 
 if TYPE_CHECKING:
     from .committer import Committer
-
-#: Grace on top of a block's own timeout before the engine gives an attempt up.
-TIMEOUT_GRACE = 15_000_000
 
 
 class Claim(msgspec.Struct):
@@ -431,15 +428,43 @@ class Turn:
         return ()
 
     def _parcel(self, state: State, job: Job, session: Session) -> Parcel:
-        spec = state.specs[job.spec]
+        spec = spec_of(state, job)
         input = self.reads.unpacked(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
         # Of the visit, so that whoever gets it twice can tell: also when an operator has the step entered again.
         key = f"{state.id}/{job.step}/{job.lane}/{job.visit}"
+        label = self.reads.label(state.definition, job.step)
+        if not job.entity and job.kind is JobKind.EXECUTE:
+            return Parcel(
+                state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, key, state.workflow, label, "",
+                job.details, spec.version,
+            )  # fmt: skip
+        if job.kind is not JobKind.EXECUTE:
+            key += f"/{job.kind.name.lower()}/{job.about}"
         return Parcel(
-            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, key, state.workflow,
-            self.reads.label(state.definition, job.step), "", job.details,
+            state.id, job.id, job.attempt, token, spec.block, input, spec.timeout, key, state.workflow, label,
+            job.entity, job.details, spec.version, job.kind.name, state.fence if job.entity else 0,
+            self._forward(state, job.about) if job.about else None, self._entity(state, job.entity),
         )  # fmt: skip
+
+    def _forward(self, state: State, about: int) -> Forward:
+        """What became of the job that a VERIFY or ROLLBACK is about: all that the ledger knows."""
+        entry = state.ledger.get(about)
+        if entry is not None:
+            result = self.reads.unpacked(state.id, entry.result)
+            return Forward(about, entry.attempt, entry.effect.name, result)
+        job = state.jobs.get(about)
+        return Forward(about, job.attempt if job is not None else 0, Effect.UNKNOWN.name)
+
+    def _entity(self, state: State, id: str) -> dict[str, Any]:
+        """As the inventory has it now; read for the parcel, so that no history has to hold it."""
+        row = self.reads.entity(EntityKey(state.tenant, id)) if id else None
+        if row is None:
+            return {}
+        return {
+            "type": row.type, "name": row.name, "parent": row.parent, "groups": list(row.groups), "labels": row.labels,
+            "facts": row.facts,
+        }  # fmt: skip
 
     # --- afterwards -----------------------------------------------------------------------------------
     def undo(self) -> None:
@@ -487,7 +512,7 @@ class Turn:
         for made in self.claims:
             session, row = made.session, made.row
             session.planned -= 1
-            deadline = row.since + (row.timeout + TIMEOUT_GRACE if row.timeout else self.committer.stuck_after)
+            deadline = self.committer.patience.deadline(row.since, row.timeout)
             session.held[row.execution, row.job] = Held(row.attempt, row.since, row.timeout, deadline)
             assert made.parcel is not None
             session.mailbox.append(made.parcel)
@@ -530,5 +555,6 @@ _SUMMARISED = frozenset(
         e.ExecutionCompleted,
         e.ExecutionFailed,
         e.ExecutionCancelled,
+        e.ExecutionAcked,
     }
 )

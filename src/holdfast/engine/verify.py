@@ -20,7 +20,7 @@ from holdfast.core.ids import from_key, to_key
 from holdfast.core.model import DEFAULT_ENTITY, BlobRef, Effect, JobStatus, Status, blob_digest
 from holdfast.core.rows import AgendaRow, JobRow
 from holdfast.core.snapshot import canonical, restore
-from holdfast.core.state import Job, State, apply, open_state
+from holdfast.core.state import Job, State, apply, open_state, spec_of
 from holdfast.core.versions import place_of
 from holdfast.core.views import Summary, summary_of
 from holdfast.store.keeping import KEY_KEPT, lost_starts
@@ -247,7 +247,7 @@ class _Check:
         """At most once per visit: attempts that may have had an effect, of jobs that may not repeat."""
         match event:
             case e.JobStarted(job=id):
-                if not state.specs[state.jobs[id].spec].may_repeat:
+                if not spec_of(state, state.jobs[id]).may_repeat:
                     self.starts[id] = self.starts.get(id, 0) + 1
                     if self.starts[id] > 1:
                         self.bad("I-16", f"job {id} may run once, yet a second attempt was started")
@@ -326,7 +326,7 @@ class _Check:
 
     def _place(self, state: State, job: Job, row: JobRow | None) -> None:
         """A job that is not over is in exactly one place; its row says what the history says."""
-        spec = state.specs[job.spec]
+        spec = spec_of(state, job)
         if job.status not in (JobStatus.SENT, JobStatus.STARTED):
             if row is not None:
                 where = "in back-off and in a queue at once"

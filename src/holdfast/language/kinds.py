@@ -49,6 +49,7 @@ OF_STOPPING: dict[str, str] = {
 OF_THE_ENGINE: dict[str, str] = {
     "inventory": "all steps are through, but what the blocks asked of the inventory cannot be done (`HF0756`)",
     "program-error": "the interpreter tripped over a bug of its own; please report it",
+    "not-compensable": "what a job did cannot be undone; in the history of a rollback only",
     "engine-error": "the engine tripped over a bug of its own; please report it",
 }
 KINDS: dict[str, str] = {**OF_STEPS, **OF_BLOCKS, **OF_STOPPING, **OF_THE_ENGINE}

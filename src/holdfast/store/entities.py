@@ -55,6 +55,9 @@ FLAG = ("entity", "execution", "kind", "reason", "at")
 _SELECTIVE = ("id", "parent", "group", "label", "any", "fact", "type")
 
 
+_MODES = {int(mode): mode for mode in Mode}
+
+
 def columns(names: Iterable[str], table: str = "") -> str:
     return ", ".join(f"{table}.{name}" if table else name for name in names)
 
@@ -67,9 +70,9 @@ class Dialect(ABC):
         """The list as a parameter."""
 
     @abstractmethod
-    def at_each(self, names: str, table: str, where: str) -> str:
-        """A question for these columns of the rows `r` of a table, for each `k.value` of a list. The list is the first
-        parameter."""
+    def among(self, names: str, table: str, column: str, where: str) -> str:
+        """A question for these columns of the rows `r` of a table of which a column is one of a list. The list is the
+        first parameter."""
 
 
 def contention(rows: Ask, dialect: Dialect, keys: Sequence[ContentionKey]) -> dict[ContentionKey, Contention]:
@@ -79,11 +82,11 @@ def contention(rows: Ask, dialect: Dialect, keys: Sequence[ContentionKey]) -> di
         here = [key for key in keys if key.tenant == tenant]
         ids = here[0].ids if len(here) == 1 else sorted({id for key in here for id in key.ids})
         given = (dialect.listed(ids), tenant)
-        where = "r.tenant = ? AND r.entity = k.value"
-        there = {id for (id,) in rows(dialect.at_each("r.id", "entities", "r.tenant = ? AND r.id = k.value"), given)}
-        live = dialect.at_each(columns(CLAIM, "r"), "entity_claims", f"{where} AND r.is_over = 0")
-        claims = [claim_of(row) for row in rows(live, given)]
-        flags = [flag_of(row) for row in rows(dialect.at_each(columns(FLAG, "r"), "entity_flags", where), given)]
+        there = {id for (id,) in rows(dialect.among("r.id", "entities", "id", "r.tenant = ?"), given)}
+        live = dialect.among(columns(CLAIM, "r"), "entity_claims", "entity", "r.tenant = ? AND r.is_over = 0")
+        claims = claims_of(rows(live, given))
+        flags_at = dialect.among(columns(FLAG, "r"), "entity_flags", "entity", "r.tenant = ?")
+        flags = [flag_of(row) for row in rows(flags_at, given)]
         # In an order of their own, so that both stores answer alike.
         claims.sort(key=lambda claim: (claim.entity, claim.ticket, claim.execution))
         flags.sort(key=lambda flag: (flag.entity, flag.execution, flag.kind))
@@ -98,19 +101,19 @@ def contention(rows: Ask, dialect: Dialect, keys: Sequence[ContentionKey]) -> di
 
 
 def entity_rows(rows: Ask, dialect: Dialect, tenant: str, ids: Sequence[str]) -> dict[str, EntityRow]:
-    sql = dialect.at_each(columns(ENTITY, "r"), "entities", "r.tenant = ? AND r.id = k.value")
+    sql = dialect.among(columns(ENTITY, "r"), "entities", "id", "r.tenant = ?")
     return {row[0]: entity_of(row) for row in rows(sql, (dialect.listed(ids), tenant))}
 
 
 def found_entities(rows: Ask, dialect: Dialect, key: FoundKey) -> tuple[Found, ...]:
-    sql = dialect.at_each(columns(_BRIEF, "r"), "entities", "r.tenant = ? AND r.id = k.value")
+    sql = dialect.among(columns(_BRIEF, "r"), "entities", "id", "r.tenant = ?")
     return _by_id(rows(sql, (dialect.listed(key.ids), key.tenant)))
 
 
 def related(rows: Ask, dialect: Dialect, key: RelatedKey) -> tuple[Found, ...]:
     term = {"children": "parent", "members": "group"}[key.relation]
-    where = "r.tenant = ? AND r.key = ? AND r.value = k.value"
-    found = rows(dialect.at_each("r.id", "entity_terms", where), (dialect.listed(key.ids), key.tenant, term))
+    sql = dialect.among("r.id", "entity_terms", "value", "r.tenant = ? AND r.key = ?")
+    found = rows(sql, (dialect.listed(key.ids), key.tenant, term))
     ids = tuple({id: None for (id,) in found})  # who is in two of the groups is one member
     return found_entities(rows, dialect, FoundKey(key.tenant, ids)) if ids else ()
 
@@ -171,7 +174,7 @@ def trace(rows: Ask, key: TraceKey) -> tuple[EntityClaim, ...]:
         f" AND tenant = ? GROUP BY tenant, entity) {since}"
     )
     execution = to_key(key.execution)
-    found = map(claim_of, rows(sql, (execution, key.tenant, execution, execution)))
+    found = claims_of(rows(sql, (execution, key.tenant, execution, execution)))
     return tuple(sorted(found, key=lambda claim: (claim.entity, claim.fence)))
 
 
@@ -192,10 +195,19 @@ def entity_of(row: Sequence[Any]) -> EntityRow:
 
 
 def claim_of(row: Sequence[Any]) -> EntityClaim:
-    entity, execution, mode, ticket, priority, fence, since, is_watching = row
-    return EntityClaim(
-        entity, from_key(bytes(execution)), Mode(mode), ticket, priority, fence, since, bool(is_watching)
-    )
+    return claims_of([row])[0]
+
+
+def claims_of(rows: Iterable[Sequence[Any]]) -> list[EntityClaim]:
+    """Ten thousand of them belong to a few executions."""
+    ids: dict[bytes, str] = {}
+    claims = []
+    for entity, execution, mode, ticket, priority, fence, since, is_watching in rows:
+        id = ids.get(execution)
+        if id is None:
+            id = ids[execution] = from_key(bytes(execution))
+        claims.append(EntityClaim(entity, id, _MODES[mode], ticket, priority, fence, since, bool(is_watching)))
+    return claims
 
 
 def flag_of(row: Sequence[Any]) -> Flag:
@@ -270,7 +282,7 @@ class EntityQueries(ABC):
         """Executions that watch an entity which this one holds or waits for."""
         sql = (
             "SELECT DISTINCT w.execution FROM entity_claims AS c CROSS JOIN entity_claims AS w WHERE c.execution = ?"
-            " AND c.is_over = 0 AND w.tenant = c.tenant AND w.entity = c.entity AND w.is_watching = 1"
+            " AND c.is_over + 0 = 0 AND w.tenant = c.tenant AND w.entity = c.entity AND w.is_watching = 1"
             " AND w.execution <> c.execution ORDER BY w.execution"
         )
         return tuple(from_key(bytes(key)) for (key,) in self.rows(sql, (to_key(execution),)))
@@ -291,12 +303,13 @@ class EntityQueries(ABC):
             f"SELECT {columns(CLAIM)} FROM entity_claims WHERE tenant = ? {where} AND is_over = 0"
             " ORDER BY entity, CASE WHEN fence > 0 THEN 0 ELSE 1 END, priority DESC, ticket LIMIT ?"
         )
-        return [claim_of(row) for row in self.rows(sql, (*params, limit))]
+        return claims_of(self.rows(sql, (*params, limit)))
 
     def entity_claims_of(self, id: str, limit: int = 100_000) -> list[EntityClaim]:
         """The live ones of one execution, by entity."""
-        sql = f"SELECT {columns(CLAIM)} FROM entity_claims WHERE execution = ? AND is_over = 0 ORDER BY entity LIMIT ?"
-        return [claim_of(row) for row in self.rows(sql, (to_key(id), limit))]
+        where = "execution = ? AND is_over + 0 = 0"
+        sql = f"SELECT {columns(CLAIM)} FROM entity_claims WHERE {where} ORDER BY entity LIMIT ?"
+        return claims_of(self.rows(sql, (to_key(id), limit)))
 
     def entity_blocks(self, tenant: str, limit: int = 20_000) -> list[tuple[EntityClaim, EntityClaim]]:
         """Everybody who waits, at the entity it watches, with each of the others that are there."""

@@ -31,9 +31,11 @@ from .records import Batch
 
 #: In the order of their ids, and in a statement of its own: the next one sees what others have committed meanwhile.
 LOCK_ENTITIES = "SELECT id FROM entities WHERE tenant = $1 AND id = ANY($2::text[]) ORDER BY id FOR NO KEY UPDATE"
+# By execution means by primary key. The index of live claims would do for `is_over = 0` too, and the planner takes all
+# of it where it thinks that there are few; for `is_over + 0 = 0` it does not.
 _CLAIMED = (
     "SELECT c.tenant, c.entity FROM unnest($1::bytea[]) AS k(execution) CROSS JOIN LATERAL (SELECT tenant, entity"
-    " FROM entity_claims WHERE execution = k.execution AND is_over = 0 OFFSET 0) AS c"
+    " FROM entity_claims WHERE execution = k.execution AND is_over + 0 = 0 OFFSET 0) AS c"
 )
 _FLAGGED = (
     "SELECT f.tenant, f.entity FROM unnest($1::bytea[]) AS k(execution) CROSS JOIN LATERAL (SELECT tenant, entity"
@@ -47,9 +49,9 @@ _FLAG_WATCHERS = (
 )
 _WATCHERS = (
     "SELECT DISTINCT k.n, w.execution FROM unnest($1::bytea[]) WITH ORDINALITY AS k(execution, n)"
-    " CROSS JOIN LATERAL (SELECT tenant, entity FROM entity_claims WHERE execution = k.execution AND is_over = 0"
-    " OFFSET 0) AS c CROSS JOIN LATERAL (SELECT execution FROM entity_claims WHERE tenant = c.tenant"
-    " AND entity = c.entity AND is_watching = 1 AND execution <> k.execution OFFSET 0) AS w ORDER BY 1, 2"
+    " CROSS JOIN LATERAL (SELECT tenant, entity FROM entity_claims WHERE execution = k.execution"
+    " AND is_over + 0 = 0 OFFSET 0) AS c CROSS JOIN LATERAL (SELECT execution FROM entity_claims"
+    " WHERE tenant = c.tenant AND entity = c.entity AND is_watching = 1 AND execution <> k.execution OFFSET 0) AS w ORDER BY 1, 2"
 )
 _TICKETS = "SELECT nextval('tickets') FROM generate_series(1, $1::bigint)"
 
@@ -58,12 +60,8 @@ class PostgresDialect(Dialect):
     def listed(self, ids: Sequence[str]) -> Any:
         return texts(ids)
 
-    def at_each(self, names: str, table: str, where: str) -> str:
-        # OFFSET keeps the planner from turning it round: from the list to the rows.
-        return (
-            f"SELECT c.* FROM unnest(?::text[]) AS k(value)"
-            f" CROSS JOIN LATERAL (SELECT {names} FROM {table} AS r WHERE {where} OFFSET 0) AS c"
-        )
+    def among(self, names: str, table: str, column: str, where: str) -> str:
+        return f"SELECT {names} FROM {table} AS r WHERE r.{column} = ANY(?::text[]) AND {where}"
 
 
 # --- reading -------------------------------------------------------------------------------------------
@@ -151,31 +149,32 @@ _CLAIMS = (
 )
 _grants = Bulk(
     "UPDATE entity_claims AS c SET fence = n.fence, since = n.since, is_watching = 0 FROM {rows}"
-    " WHERE c.execution = n.execution AND c.is_over = 0",
+    " WHERE c.execution = n.execution AND c.is_over + 0 = 0",
     execution=byteas, fence=bigints, since=bigints,
 )  # fmt: skip
 _unwatch = Bulk(
-    "UPDATE entity_claims AS c SET is_watching = 0 FROM {rows} WHERE c.execution = n.execution AND c.is_watching = 1",
+    "UPDATE entity_claims AS c SET is_watching = 0 FROM {rows}"
+    " WHERE c.execution = n.execution AND c.is_watching + 0 = 1",
     execution=byteas,
 )
 _watch = Bulk(
     "UPDATE entity_claims AS c SET is_watching = 1 FROM {rows}"
-    " WHERE c.execution = n.execution AND c.entity = n.entity AND c.is_over = 0",
+    " WHERE c.execution = n.execution AND c.entity = n.entity AND c.is_over + 0 = 0",
     execution=byteas, entity=texts,
 )  # fmt: skip
 _lost = Bulk(
     "UPDATE entity_claims AS c SET is_over = 1, is_watching = 0 FROM {rows}"
-    " WHERE c.execution = n.execution AND c.entity = n.entity AND c.is_over = 0",
+    " WHERE c.execution = n.execution AND c.entity = n.entity AND c.is_over + 0 = 0",
     execution=byteas, entity=texts,
 )  # fmt: skip
 # Who only waited has worked upon nothing, and leaves no trace.
 _left = Bulk(
-    "DELETE FROM entity_claims AS c USING {rows} WHERE c.execution = n.execution AND c.is_over = 0 AND c.fence = 0",
+    "DELETE FROM entity_claims AS c USING {rows} WHERE c.execution = n.execution AND c.is_over + 0 = 0 AND c.fence = 0",
     execution=byteas,
 )
 _over = Bulk(
     "UPDATE entity_claims AS c SET is_over = 1, is_watching = 0 FROM {rows}"
-    " WHERE c.execution = n.execution AND c.is_over = 0",
+    " WHERE c.execution = n.execution AND c.is_over + 0 = 0",
     execution=byteas,
 )
 _flags_gone = drop("entity_flags", execution=byteas)

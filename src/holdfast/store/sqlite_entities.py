@@ -24,9 +24,9 @@ class SqliteDialect(Dialect):
     def listed(self, ids: Sequence[str]) -> str:
         return _json([storable(id) for id in ids]).decode()
 
-    def at_each(self, names: str, table: str, where: str) -> str:
+    def among(self, names: str, table: str, column: str, where: str) -> str:
         # CROSS JOIN keeps the order: from the list to the rows.
-        return f"SELECT {names} FROM json_each(?) AS k CROSS JOIN {table} AS r WHERE {where}"
+        return f"SELECT {names} FROM json_each(?) AS k CROSS JOIN {table} AS r WHERE r.{column} = k.value AND {where}"
 
 
 def write_entities(db: apsw.Connection, batch: Batch) -> None:
@@ -37,25 +37,26 @@ def write_entities(db: apsw.Connection, batch: Batch) -> None:
 
     if batch.entities or batch.entities_gone:
         _write_inventory(db, batch)
+    # By execution means by primary key: `+0` keeps SQLite from the indexes that have live claims only.
     over = [(to_key(execution),) for execution in batch.entity_claims_over]
     # Who only waited has worked upon nothing, and leaves no trace.
-    many("DELETE FROM entity_claims WHERE execution=? AND is_over=0 AND fence=0", over)
-    many("UPDATE entity_claims SET is_over=1, is_watching=0 WHERE execution=? AND is_over=0", over)
+    many("DELETE FROM entity_claims WHERE execution=? AND is_over+0=0 AND fence=0", over)
+    many("UPDATE entity_claims SET is_over=1, is_watching=0 WHERE execution=? AND is_over+0=0", over)
     for claims in batch.entity_claims:
         _write_claims(db, claims)
     many(
-        "UPDATE entity_claims SET fence=?, since=?, is_watching=0 WHERE execution=? AND is_over=0",
+        "UPDATE entity_claims SET fence=?, since=?, is_watching=0 WHERE execution=? AND is_over+0=0",
         [(fence, since, to_key(execution)) for execution, fence, since in batch.entity_grants],
     )
     for execution, entity in batch.entity_watches:
         key = to_key(execution)
-        db.execute("UPDATE entity_claims SET is_watching=0 WHERE execution=? AND is_watching=1", (key,))
+        db.execute("UPDATE entity_claims SET is_watching=0 WHERE execution=? AND is_watching+0=1", (key,))
         db.execute(
-            "UPDATE entity_claims SET is_watching=1 WHERE execution=? AND entity=? AND is_over=0",
+            "UPDATE entity_claims SET is_watching=1 WHERE execution=? AND entity=? AND is_over+0=0",
             (key, storable(entity)),
         )
     many(
-        "UPDATE entity_claims SET is_over=1, is_watching=0 WHERE execution=? AND entity=? AND is_over=0",
+        "UPDATE entity_claims SET is_over=1, is_watching=0 WHERE execution=? AND entity=? AND is_over+0=0",
         [(to_key(execution), entity) for _, entity, execution in batch.entity_claims_lost],
     )
     many("DELETE FROM entity_flags WHERE execution=?", [(to_key(execution),) for execution in batch.flags_gone])

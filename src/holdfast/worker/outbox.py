@@ -42,7 +42,7 @@ class Outbox:
 
     def put(self, outcome: Outcome, size: int) -> None:
         """`size` is that of the value, encoded; negative if it was not measured."""
-        if size < 0 or size > SMALL or outcome.logs or outcome.failure is not None:
+        if size < 0 or size > SMALL or outcome.logs or outcome.changes or outcome.failure is not None:
             size = len(msgspec.msgpack.encode(outcome))
             if size > SMALL:
                 self._sizes[(outcome.execution, outcome.job, outcome.attempt)] = size

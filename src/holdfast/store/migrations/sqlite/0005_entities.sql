@@ -36,7 +36,6 @@ CREATE TABLE entity_claims (
 CREATE INDEX entity_claims_live ON entity_claims (tenant, entity) WHERE is_over = 0;
 CREATE INDEX entity_claims_past ON entity_claims (tenant, entity, fence) WHERE is_over = 1;
 CREATE INDEX entity_claims_watched ON entity_claims (tenant, entity) WHERE is_watching = 1;
-CREATE INDEX entity_claims_watching ON entity_claims (execution) WHERE is_watching = 1;
 
 CREATE TABLE entity_flags (
     tenant    TEXT NOT NULL,
