@@ -13,7 +13,7 @@ import pytest
 from holdfast.blocks.context import Context
 from holdfast.blocks.declare import block
 from holdfast.blocks.registry import Registry
-from holdfast.core.errors import InvalidRequest, UnknownExecution, UnknownWorkflow, WrongStatus
+from holdfast.core.errors import InvalidRequest, NoteMissing, UnknownExecution, UnknownWorkflow, WrongStatus
 from holdfast.core.model import Status
 from holdfast.language.load import load
 from tests.api.support import House, house
@@ -52,6 +52,11 @@ def hold() -> None:
     HELD.wait(60)
 
 
+@block(name="fb.example.io/break", version="1.0.0", isolation="thread")
+def half_way() -> None:
+    raise RuntimeError("stopped half way")
+
+
 HOLDING = {
     "label": "holding", "name": "holding", "package": "wf.example.io", "majorVersion": 1, "minorVersion": 0,
     "patchVersion": 0, "seedEntity": "global", "type": "workflow",
@@ -61,7 +66,7 @@ HOLDING = {
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    registry = Registry([show_version, report, backup, refresh, hold])
+    registry = Registry([show_version, report, backup, refresh, hold, half_way])
     with house(tmp_path_factory.mktemp("compat"), registry=registry) as made:
         for id in DEVICES:
             made.client.put_entity(id, type="device", name=id)
@@ -177,6 +182,32 @@ def test_cancel(home: House) -> None:
     assert (unknown.status, unknown.code) == (404, UnknownExecution.code)
     assert id in [each["id"] for each in home.ask("GET", "/workflow-execution/state/cancelled").json]
     assert id not in [each["id"] for each in home.ask("GET", "/workflow-execution/active").json]
+
+
+def test_ack(home: House) -> None:
+    publish(home, example("check-devices"))
+    id = execute(home, "wf.example.io/check-devices", "sw1")
+    ended(home, id)
+    for note in ("", "seen"):
+        got = home.ask("POST", f"/workflow-execution/{id}/ack", {"by": "ann", "note": note})
+        assert (got.status, got.json["status"], got.json["settled"]) == (200, "COMPLETED_ACK", True)
+    bad = {**HOLDING, "name": "unsafe", "seedEntity": "device", "steps": [
+        {"label": "breaks", "functionBlock": "fb.example.io/break:1", "runOn": "device"}]}  # fmt: skip
+    publish(home, bad)
+    unsafe = execute(home, "wf.example.io/unsafe", "sw1")
+    found = ended(home, unsafe)
+    assert (found["status"], "half way" in found["reason"]) == ("FAILED_UNSAFE", True)
+    refused = home.ask("POST", f"/workflow-execution/{unsafe}/ack", {"by": "ann"})
+    assert (refused.status, refused.code) == (422, NoteMissing.code)
+    done = home.ask("POST", f"/workflow-execution/{unsafe}/ack", {"by": "ann", "note": "repaired by hand"})
+    assert (done.status, done.json["status"]) == (200, "FAILED_UNSAFE_ACK")
+    (event,) = [each for each in home.client.events(unsafe) if each["type"] == "ExecutionAcked"]
+    assert event["note"] == "repaired by hand (by ann)"
+    publish(home, {**HOLDING, "name": "waiting", "steps": [
+        {"label": "hold", "functionBlock": "fb.example.io/hold:1", "delay": 600}]})  # fmt: skip
+    open_one = execute(home, "wf.example.io/waiting")
+    assert home.ask("POST", f"/workflow-execution/{open_one}/ack", {}).status == 409
+    home.ask("DELETE", f"/workflow-execution/{open_one}")
 
 
 def test_state_that_does_not_exist(home: House) -> None:
