@@ -50,8 +50,8 @@ def note(run: Run, walk: Walk, index: int, progress: Progress) -> None:
 
 
 def _note_failed(run: Run, walk: Walk, index: int, reason: str, step: Step) -> None:
-    _failed_so_far(run)
-    run.failed_subjects += 1
+    if run.failed_subjects >= 0:  # otherwise nobody counts
+        run.failed_subjects += 1
     run.progress[index] = Progress.FAILED
     walk.put(Op.SUBJECT, index, int(Progress.FAILED), reason, index, step.index)
 
