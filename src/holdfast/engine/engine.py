@@ -21,8 +21,6 @@ from typing import Any
 from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, SyncFailed, TooBusy
 from holdfast.core.ids import make_id
-from holdfast.core.model import Actor, Failure
-from holdfast.core.inventory import EntityRow
 from holdfast.core.model import Actor, Failure, Gate
 from holdfast.core.program import Program, SensorKey
 from holdfast.core.requests import (
