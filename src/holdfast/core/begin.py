@@ -112,7 +112,7 @@ def _ahead(
     for other in {awaited(gate)[0]: None for gate in gates if gate.kind == "after" and gate.what}:
         if reads.header_status(other, request.actor.tenant) is None:
             text = f"it has to wait for execution {other}, and there is none of that id"
-            problems.append(Problem("HF0739", text, help="`holdfast list` shows the executions there are"))
+            problems.append(Problem("HF0739", text, help="`holdfast ps` shows the executions there are"))
     return gates, problems
 
 
