@@ -34,6 +34,7 @@ from .wanting import BadGate, check_gate
 _TYPE = re.compile(r"[^\W\d][\w.-]{0,63}")
 #: kinds of steps that can be done for each of many entities
 _EACH = frozenset(("block", *RETRIED))
+_WAYS = "`select`, `ids`, `children`, `parent`, `members`"
 #: words of `config` that choose one of several
 _WORDS = {
     "rollback": ("auto", "manual", "none"),
@@ -153,9 +154,7 @@ class EntityCompiler(StepCompiler):
         parts = take_keys(report, node, ACQUIRE_KEYS, "`acquire`", "not a key of `acquire`")
         type = self._run_on(parts.pop("type", None))
         if len(parts) != 1:
-            report.add(
-                node, "HF0176", "an entry of `acquire` has one of `select`, `ids`, `children`, `parent`, `members`"
-            )
+            report.add(node, "HF0176", f"an entry of `acquire` has one of {_WAYS}")
             return
         ((kind, given),) = parts.items()
         value: Value | None = None

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 BATCH = "rollout.batch"
 #: failed entities named in the message of a step, and in its details
 _NAMED, _LISTED = 3, 100
+#: between two steps of a lane, where nothing is in flight
+STOPPED = Failure("stopped", "stopped: another entity failed, and the workflow says `fail-fast`", is_repeatable=True)
 _OUT = frozenset((Progress.FAILED, Progress.LOST))
 _RANKS = {"device": 0, "interface": 1, "group": 3}
 
@@ -42,9 +44,16 @@ def progress_of(run: Run, subject: Subject) -> Progress:
     return run.progress.get(subject.index, subject.progress)
 
 
-def note(run: Run, walk: Walk, index: int, progress: Progress, reason: str = "") -> None:
+def note(run: Run, walk: Walk, index: int, progress: Progress) -> None:
     run.progress[index] = progress
-    walk.put(Op.SUBJECT, index, int(progress), *((reason,) if reason else ()))
+    walk.put(Op.SUBJECT, index, int(progress))
+
+
+def _note_failed(run: Run, walk: Walk, index: int, reason: str, step: Step) -> None:
+    if run.failed_subjects >= 0:  # otherwise nobody counts
+        run.failed_subjects += 1
+    run.progress[index] = Progress.FAILED
+    walk.put(Op.SUBJECT, index, int(Progress.FAILED), reason, index, step.index)
 
 
 def _note_all(run: Run, walk: Walk, indices: Iterable[int], progress: Progress) -> None:
@@ -209,7 +218,7 @@ def _asserted(run: Run, walk: Walk, step: Step, type: str, found: list[int]) -> 
             Failure("assertion-failed", message, details=listed[:_LISTED], step=inner.label, is_repeatable=True)
         )
     for index, text in wrong.items():
-        _put_up_with(run, walk, index, text, inner)
+        _put_up_with(run, walk, index, text, step)
     return [index for index in found if index not in wrong]
 
 
@@ -462,11 +471,9 @@ def _tolerates(run: Run, more: int) -> bool:
 
 
 def _put_up_with(run: Run, walk: Walk, index: int, reason: str, step: Step) -> None:
-    _failed_so_far(run)
-    run.failed_subjects += 1
     id = run.state.subjects[index].id
     walk.log(f"{id} failed, is left out from here on, and that is tolerated: {reason}", step)
-    note(run, walk, index, Progress.FAILED, reason)
+    _note_failed(run, walk, index, reason, step)
 
 
 def failed(run: Run, walk: Walk, failure: Failure) -> bool:
@@ -480,9 +487,7 @@ def failed(run: Run, walk: Walk, failure: Failure) -> bool:
         _put_up_with(run, walk, index, reason, parent.here())
         flow.over(run, walk, None)
         return True
-    note(run, walk, index, Progress.FAILED, reason)
-    if run.failed_subjects >= 0:
-        run.failed_subjects += 1
+    _note_failed(run, walk, index, reason, parent.here())
     return False
 
 
@@ -499,13 +504,12 @@ def halt_waiting(run: Run, parent: Walk) -> None:
     assert plan is not None
     if not plan.is_fail_fast or parent.failed > 1 or parent.stop is not None:
         return
-    why = Failure("stopped", "stopped: another entity failed, and the workflow says `fail-fast`")
     for child in list(run.below(parent.id, parent.floor)):
         if child.wait is Wait.STOPPED or child.open:
             continue
         if child.wait is Wait.JOB and any(job.status is JobStatus.STARTED for job in run.jobs_of(child.id)):
             continue
-        run.then(child, failing.halt, why, 0)
+        run.then(child, failing.halt, STOPPED, 0)
 
 
 def goes_no_further(run: Run, walk: Walk) -> bool:
@@ -566,6 +570,16 @@ def carried(run: Run, walk: Walk) -> None:
     index = index_of(parent, walk)
     if progress_of(run, run.state.subjects[index]) is Progress.FAILED:
         note(run, walk, index, Progress.REACHED)
+
+
+def rewound(run: Run, walk: Walk) -> None:
+    """Replayed: what comes now is done again for all, but not for who failed before that."""
+    rank = run.workflow.rank
+    here = rank(walk.here().index) if walk.position < len(walk.body) else 0
+    for index, subject in run.state.subjects.items():
+        is_back = subject.progress is Progress.FAILED and rank(subject.step) >= here
+        if is_back or subject.progress is Progress.DONE:
+            note(run, walk, index, Progress.REACHED)
 
 
 def completed(run: Run, walk: Walk) -> None:

@@ -59,10 +59,7 @@ def visit(run: Run, walk: Walk, step: Step) -> bool:
     """From standing before a step to its own work."""
     walk.settle_position()
     if walk.site and walk.position and walk.depth == 1 and walk.is_upon and entities.goes_no_further(run, walk):
-        why = Failure(
-            "stopped", "stopped: another entity failed, and the workflow says `fail-fast`", is_repeatable=True
-        )
-        return failing.fail(run, walk, why)
+        return failing.fail(run, walk, entities.STOPPED)
     if walk.phase == AGAIN or (walk.phase == PAUSE and step.again is None):
         walk.set_phase(BODY)
         walk.is_resuming = True

@@ -144,9 +144,7 @@ def check_gate(kind: str, value: Any) -> None:
     elif kind == "after":
         listed = value if isinstance(value, list) else [value]
         if not listed or not all(isinstance(each, str) and each for each in listed):
-            raise BadGate(
-                "`after` names executions", "an id, or a list of ids; with ` completed` behind it, if it must"
-            )
+            raise BadGate("`after` names executions", "an id, or a list of ids; ` completed` behind it says how")
     elif not isinstance(value, str | bool) or value == "":
         raise BadGate("`approval` is the question to be asked, or yes")
 
