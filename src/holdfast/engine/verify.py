@@ -29,6 +29,7 @@ from holdfast.store.port import Store
 from holdfast.store.queries import Queries, storable
 from holdfast.store.records import Header, HistoryRow
 
+from .verify_entities import wrong_about_entities, wrong_with_entity_locks, wrong_with_index
 from .verify_shared import Fences, wrong_with_execution, wrong_with_locks
 
 #: µs a claim may outlive its worker's row, or a heartbeat its execution: an engine sweeps both away, and needs
@@ -80,6 +81,8 @@ def verify(store: Store, progress: Callable[[int], None] | None = None) -> Repor
             report.findings += _orphans(queries)
             report.findings += _left_beats(queries)
             report.findings += [Finding(*wrong) for wrong in wrong_with_locks(queries)]
+            report.findings += [Finding(*wrong) for wrong in wrong_with_entity_locks(queries)]
+            report.findings += [Finding(*wrong) for wrong in wrong_with_index(queries)]
             report.findings += _left_starts(queries)
     return report
 
@@ -324,6 +327,8 @@ class _Check:
             self.bad("I-18", f"the agenda cannot be read: {error}")
             return
         for invariant, text in wrong_with_execution(self.queries, state, self.fences, items):
+            self.bad(invariant, text)
+        for invariant, text in wrong_about_entities(self.queries, state, items):
             self.bad(invariant, text)
         self._agenda(state, items)
 
