@@ -168,6 +168,14 @@ def batches(run: Run, walk: Walk, step: Step) -> bool:
     return True
 
 
+def start_of(run: Run, walk: Walk) -> tuple[int, int]:
+    """Depth and position of the first step: in a rollout, of the batch at hand, which has passed its gate."""
+    plan, frames = run.workflow.plan, walk.frames
+    if plan is None or len(frames) < 2 or frames[1].scope < 0 or run.workflow.steps[frames[1].scope].kind != "batches":
+        return 0, 0
+    return 1, 1 if plan.gate >= 0 else 0
+
+
 def has_more(walk: Walk) -> bool:
     """Whether there is a batch after this one."""
     number = walk.variable(BATCH)
@@ -570,6 +578,8 @@ def carried(run: Run, walk: Walk) -> None:
     index = index_of(parent, walk)
     if progress_of(run, run.state.subjects[index]) is Progress.FAILED:
         note(run, walk, index, Progress.REACHED)
+        if run.failed_subjects > 0:
+            run.failed_subjects -= 1
 
 
 def rewound(run: Run, walk: Walk) -> None:

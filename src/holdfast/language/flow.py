@@ -224,7 +224,8 @@ def jump(run: Run, walk: Walk, target: str) -> bool:
     # From the cleanup of the lane as a whole nothing leads back into it: it would clean up for ever.
     is_last = any(frame.body == FINALLY and not frame.base for frame in walk.frames)
     if low == "start" and not is_last:
-        return go_to(run, walk, 0, 0, target)
+        depth, position = entities.start_of(run, walk)
+        return go_to(run, walk, depth, position, target)
     while depth >= 0:
         frame = walk.frames[depth]
         position = run.workflow.positions.get((frame.scope, frame.body), {}).get(word)
