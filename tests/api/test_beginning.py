@@ -11,7 +11,18 @@ from holdfast.core.errors import Refused
 from holdfast.core.views import ExecutionView
 from tests.api.support import House
 
-PATH = ["NEW", "VALID", "READY", "RESOURCE_DISCOVERY", "RESOURCES_DISCOVERED", "SCHEDULED", "LOCKING", "LOCKED", "RUNNING", "COMPLETED"]
+PATH = [
+    "NEW",
+    "VALID",
+    "READY",
+    "RESOURCE_DISCOVERY",
+    "RESOURCES_DISCOVERED",
+    "SCHEDULED",
+    "LOCKING",
+    "LOCKED",
+    "RUNNING",
+    "COMPLETED",
+]
 ON_DEVICES: dict[str, Any] = {"name": "on-devices", "run-on": "device", "steps": [{"id": "a", "step": "test.echo"}]}
 
 
