@@ -84,7 +84,7 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
     if not policy.works_on_entities and not gates:
         events.append(e.PhasesPassed(QUIET_START))
         return events, program
-    road = Road(fold(open_state(state.id), now, events), program, now, reads)
+    road = Road(fold(open_state(state.id), now, events), now, reads, program)
     road.set_out(gates)
     return [*events, *road.events], program if is_running(road.events) else None
 
