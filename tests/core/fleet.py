@@ -118,6 +118,8 @@ class Tables:
 
     def __init__(self) -> None:
         self.programs: dict[bytes, Any] = {}
+        #: definitions that no longer compile
+        self.refused: set[bytes] = set()
         self.entities: dict[str, EntityRow] = {}
         #: (entity, execution, ticket) → claim; those that are over stay
         self.claims: dict[tuple[str, str, int], EntityClaim] = {}
@@ -186,6 +188,8 @@ class Tables:
         return None
 
     def program(self, digest: bytes) -> Any:
+        if digest in self.refused:
+            raise InvalidRequest("it does not compile any more")
         return self.programs[digest]
 
     def offers(self, name: str) -> tuple[BlockOffer, ...]:

@@ -13,7 +13,7 @@ from holdfast.core import requests as r
 from holdfast.core.errors import CannotResume, ChangedHands, LockNotHeld
 from holdfast.core.inventory import Flag
 from holdfast.core.lifecycle import QUIET_START
-from holdfast.core.model import Actor, Effect, Failure, JobKind, JobStatus, Mode, Policy, Retry
+from holdfast.core.model import Actor, Effect, Failure, Gate, JobKind, JobStatus, Mode, Policy, Retry
 from holdfast.core.model import Status as S
 from holdfast.core.subjects import Progress
 from tests.core.fleet import BOUND, SPECS, Crew, Fleet, execution_id
@@ -693,3 +693,34 @@ def test_one_that_never_ran_cannot_be_resumed() -> None:
     fleet.start(2, "a", crew=Crew(bound(on_conflict="fail")))
     with pytest.raises(CannotResume, match="never began"):
         fleet.when(2, r.ResumeExecution(actor=Actor("ann")))
+
+
+# --- a definition that no longer works -------------------------------------------------------------------------
+class Broken(Crew):
+    """Since an upgrade it cannot be asked any more."""
+
+    def wanted(self, input: Any) -> tuple[p.Wanted, ...]:
+        if self.told == ["broken"]:
+            raise RuntimeError("a bug")
+        return ()
+
+
+def test_a_program_that_breaks_behind_a_gate_ends_its_execution_and_no_other() -> None:
+    fleet = Fleet("a")
+    crew = Broken()
+    fleet.start(1, "a", crew=crew, gates=(Gate("approval"),))
+    crew.told = ["broken"]  # type: ignore[list-item]
+    fleet.when(1, r.MeetGate())
+    assert (fleet.state(1).status, failure(fleet, 1).kind) == (S.FAILED_SAFE, "program-error")
+    nothing_left(fleet, 1)
+
+
+def test_a_definition_that_does_not_compile_any_more_ends_what_waits_for_its_locks() -> None:
+    fleet = Fleet("a")
+    fleet.start(1, "a")
+    fleet.start(2, "a")
+    fleet.tables.refused.add((2).to_bytes(16, "big"))
+    fleet.tell(1, "done")
+    fleet.wake()
+    assert (fleet.state(2).status, failure(fleet, 2).kind) == (S.FAILED_SAFE, "program-error")
+    nothing_left(fleet, 2)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import program as p
 from holdfast.core import requests as r
 from holdfast.core.inventory import EntityRow
 from holdfast.core.model import BlockOffer, Status
 
-from .world import Block, Boom, World
+from .world import Block, Boom, NeedsRows, World
 
 
 def devices(count: int, **facts: Any) -> dict[str, EntityRow]:
@@ -513,3 +514,180 @@ def test_many_entities_are_opened_turn_by_turn_and_each_costs_the_same() -> None
     bytes_of = [sum(len(str(events)) for _, events in made.histories["e1"]) for made in (small, large)]
     assert bytes_of[1] < 4.4 * bytes_of[0]
     assert large.transitions < 4.4 * small.transitions
+
+
+class Unread(World):
+    """Rows have to be asked for, as they have to be of a store."""
+
+    def __init__(self, blocks: dict[str, Block] | None = None) -> None:
+        super().__init__(blocks)
+        self.is_compared = False
+        self.read: set[Any] = set()
+        self.asked: list[int] = []
+
+    def entity(self, key: p.EntityKey) -> EntityRow | None:
+        if key not in self.read:
+            raise p.Missing(key)
+        return super().entity(key)
+
+    def sensor(self, key: p.SensorKey) -> Any:
+        if key not in self.read:
+            raise p.Missing(key)
+        return super().sensor(key)
+
+    def ask(self, id: str, request: Any) -> None:
+        for _ in range(10):
+            try:
+                super().ask(id, request)
+                break
+            except NeedsRows as need:
+                self.read |= set(need.keys)
+                self.asked.append(len(need.keys))
+        else:
+            raise AssertionError("asked again and again")
+        self.read.clear()
+
+
+def test_what_is_asked_of_many_entities_is_read_at_once() -> None:
+    text = """
+run-on: device
+steps:
+- step: net.a
+  condition: ${entity.sensor.up ?? true}
+  assert: ${entity.facts.n} >= 0
+  input: {n: "${entity.facts.n}", name: "${entity.name}", size: "${entity.config.size ?? 1}"}
+"""
+    made = Unread()
+    made.entities = devices(300)
+    made.start(text, on=tuple(made.entities))
+    made.run()
+    assert len(made.ran) == 300
+    # The entity and two of its values, for all of them together; then nothing any more.
+    assert made.asked == [900]
+
+
+# --- cancelling ----------------------------------------------------------------------------------------
+def test_a_cancelled_execution_stops_at_all_entities_and_can_be_resumed() -> None:
+    offers = {"net.a": BlockOffer("net.a", idempotent=True)}
+    text = "run-on: device\nconfig: {execution-strategy: {parallel: yes}}\nsteps: [net.a, net.b]\nfinally: [net.tidy]"
+    made = world(text, 3, offers=offers)
+    made.claim("e1", 1)
+    made.ask("e1", r.CancelExecution("enough"))
+    assert [job.entity for job in made.states["e1"].jobs.values()] == ["d00"]
+    made.ask("e1", r.CompleteJob(1, 1, "fine"))
+    made.run()
+    assert made.states["e1"].status is Status.CANCELLED
+    assert sorted([*zip(made.labels(), made.ran_on, strict=True)]) == [("net.tidy", f"d0{n}") for n in range(3)]
+    made.ask("e1", r.ResumeExecution())
+    made.run()
+    assert set(made.output()) == {"d00", "d01", "d02"}
+    assert made.labels().count("net.b") == 3
+
+
+def test_an_error_of_an_expression_in_an_assertion_is_one_before_anything_is_done() -> None:
+    made = world("run-on: device\nsteps: [{step: net.a, assert: '${entity.facts.n} - \"x\" > 1'}]").run()
+    assert made.ran == []
+    assert made.failure().kind == "assertion-failed"
+
+
+def test_entities_whose_assertion_fails_may_be_tolerated() -> None:
+    text = "run-on: device\nconfig: {max-failures: 1}\nsteps: [{step: net.a, assert: '${entity.facts.n} != 1'}, net.b]"
+    made = world(text).run()
+    assert made.ran_on == ["d00", "d02"] * 2
+    assert progress(made) == {"d00": "DONE", "d01": "FAILED", "d02": "DONE"}
+    made = world(text.replace("!= 1", "== 1")).run()
+    assert made.ran == []
+
+
+def test_a_handler_of_the_workflow_may_try_those_again_that_failed() -> None:
+    tries: dict[str, int] = {}
+
+    def flaky(given: Any) -> Any:
+        tries[given.entity] = tries.get(given.entity, 0) + 1
+        if given.entity == "d01" and tries["d01"] < 3:
+            raise Boom()
+        return tries[given.entity]
+
+    text = "run-on: device\nsteps:\n- steps: [{id: a, step: net.a, idempotent: yes}]\n  on-error: retry limit 5"
+    made = world(text, 3, {"net.a": flaky}).run()
+    assert made.output() == {"d00": 1, "d01": 3, "d02": 1}
+    assert progress(made)["d01"] == "DONE"
+
+
+def test_results_too_long_to_be_kept_together_fail_nobody() -> None:
+    class Small(World):
+        def keep(self, execution: str, value: Any) -> Any:
+            if isinstance(value, dict) and len(value) > 2:
+                raise p.TooLong("too long")
+            return super().keep(execution, value)
+
+    made = Small()
+    made.entities = devices(3)
+    made.start("run-on: device\nsteps: [net.a, net.b]", on=tuple(made.entities))
+    made.run()
+    assert made.output() == {}
+    assert any("too long to be kept together" in line for line in made.logs["e1"])
+
+
+def test_no_entity_in_scope_is_no_job_and_no_error() -> None:
+    made = world("run-on: device\nsteps: [{id: a, step: net.a}, 'return ${steps.a.results}']", 0, on=()).run()
+    assert made.output() == {}
+    made = world("run-on: device\nconfig: {rollout: {batches: 1}}\nsteps: [net.a]", 0, on=()).run()
+    assert made.output() == {}
+
+
+def test_replay_leaves_out_who_failed_before_the_waypoint() -> None:
+    text = """
+run-on: device
+config: {max-failures: 1}
+steps: [net.a, {id: b, step: net.b, replayable: from here}, {step: net.c, run-on: global}]
+"""
+    made = world(text, 3, {"net.a": failing_on("d00"), "net.c": flaky_once()}).run()
+    assert made.failure()
+    made.ask("e1", r.ReplayExecution("b"))
+    made.run()
+    assert made.ran_on == ["d00", "d01", "d02", "d01", "d02", "", "d01", "d02", ""]
+    assert progress(made) == {"d00": "FAILED", "d01": "DONE", "d02": "DONE"}
+
+
+def flaky_once() -> Block:
+    calls = []
+
+    def block(given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 1:
+            raise Boom()
+
+    return block
+
+
+def test_a_rollout_may_be_replayed_from_a_step_of_a_batch() -> None:
+    text = (
+        "run-on: device\nconfig: {rollout: {batches: 2}}\nsteps: [net.a, {id: b, step: net.b, replayable: from here}]"
+    )
+    blocks = {"net.b": failing_on("d02")}
+    made = world(text, 4, blocks).run()
+    assert made.failure()
+    before = len(made.ran)
+    blocks["net.b"] = failing_on()
+    made.ask("e1", r.ReplayExecution("b"))
+    made.run()
+    assert [*zip(made.labels(), made.ran_on, strict=True)][before:] == [("b", "d02"), ("b", "d03")]
+    assert set(made.output()) == {f"d0{n}" for n in range(4)}
+
+
+def test_start_in_a_rollout_is_that_of_the_batch() -> None:
+    text = """
+run-on: device
+config: {rollout: {batches: 1, gate: 1m}}
+steps:
+- {id: a, step: net.a}
+- let tries = ${tries ?? 0} + 1
+- if ${tries} == 2 then goto start
+- net.b
+"""
+    made = world(text, 3).run()
+    assert [*zip(made.labels(), made.ran_on, strict=True)] == [
+        ("a", "d00"), ("net.b", "d00"), ("a", "d01"), ("a", "d01"), ("net.b", "d01"), ("a", "d02"), ("net.b", "d02"),
+    ]  # fmt: skip
+    assert made.now == 1_000_000_000 + 2 * 60_000_000

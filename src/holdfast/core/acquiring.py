@@ -37,8 +37,9 @@ class Road:
 
     __slots__ = ("events", "now", "passed", "program", "reads", "state")
 
-    def __init__(self, state: State, program: p.Program, now: int, reads: p.Reads) -> None:
+    def __init__(self, state: State, now: int, reads: p.Reads, program: p.Program | None = None) -> None:
         self.state = state
+        #: read when it is needed: not to wait for locks
         self.program = program
         self.now = now
         self.reads = reads
@@ -83,38 +84,43 @@ class Road:
 
     # --- discovery ---------------------------------------------------------------------------------------
     def _discover(self) -> None:
-        state = self.state
         catch = self._resolve(())
         if catch is None:
             return
-        given = self.reads.load(state.id, state.input)
-        asks = self._say(lambda: self.program.acquires(given, state.specs))
-        if asks is None:
+        jobs = self._say(self._asking)
+        if jobs is None:
             return
-        if not asks:
+        if not jobs:
             self._found(catch)
             return
         self._flush()
-        for job, ask in enumerate(asks, state.next_job):
-            kept = self.reads.keep(state.id, ask.input)
-            self.events.append(e.JobScheduled(job, 0, ask.step, ask.spec, kept, kind=JobKind.ACQUIRE))
+        self.events += jobs
+
+    def _asking(self, program: p.Program) -> list[e.JobScheduled]:
+        """A job for each block that has to be asked which entities it needs."""
+        state, reads = self.state, self.reads
+        return [
+            e.JobScheduled(job, 0, ask.step, ask.spec, reads.keep(state.id, ask.input), kind=JobKind.ACQUIRE)
+            for job, ask in enumerate(program.acquires(reads.load(state.id, state.input), state.specs), state.next_job)
+        ]
 
     def acquired(self, results: Iterable[tuple[int, object]]) -> None:
         """All blocks have said what they need: (step, what it said)."""
-        wishes: list[p.Wanted] = []
-        for step, result in results:
-            value = self.reads.load(self.state.id, result)
-            try:
-                wishes += discovery.answered(value, self.program, self.state.tenant, self.reads)
-            except (discovery.Unreadable, Refused) as error:
-                said = error.message if isinstance(error, Refused) else str(error)
-                label = self.program.label(step)
-                message = f"step {label} was asked which entities it needs: {said}"
-                self._fail(Failure("acquire-failed", message, code="HF0731", step=label))
-                return
-        catch = self._resolve(wishes)
+        said = list(results)
+        wishes = self._say(lambda program: [wish for each in said for wish in self._wishes(program, *each)])
+        catch = None if wishes is None else self._resolve(wishes)
         if catch is not None:
             self._found(catch)
+
+    def _wishes(self, program: p.Program, step: int, result: object) -> list[p.Wanted]:
+        value = self.reads.load(self.state.id, result)
+        try:
+            return discovery.answered(value, program, self.state.tenant, self.reads)
+        except (discovery.Unreadable, Refused) as error:
+            said = error.message if isinstance(error, Refused) else str(error)
+            label = program.label(step)
+            message = f"step {label} was asked which entities it needs: {said}"
+            raise _Hopeless(Failure("acquire-failed", message, code="HF0731", step=label)) from None
 
     def not_acquired(self, failure: Failure, step: int, siblings: Iterable[Job]) -> None:
         """A block failed for good to say what it needs."""
@@ -122,15 +128,20 @@ class Road:
             if job.status is JobStatus.STARTED:
                 self.events.append(e.JobStopAsked(job.id, "another step could not say which entities it needs"))
             self.events.append(e.JobCancelled(job.id, job.attempt))
-        label = self.program.label(step)
+        label = self._label(step)
         message = f"step {label} could not say which entities it needs: {failure.message}"
         self._fail(Failure("acquire-failed", message, code=failure.code, step=label, cause=failure))
 
     def _resolve(self, more: Iterable[p.Wanted]) -> discovery.Catch | None:
         """Nothing: it has failed."""
-        state, program = self.state, self.program
-        given = self.reads.load(state.id, state.input)
-        wanted = self._say(lambda: [*asked_for(program, state.entities, state.select), *program.wanted(given), *more])
+        state = self.state
+        wanted = self._say(
+            lambda program: [
+                *asked_for(program, state.entities, state.select),
+                *program.wanted(self.reads.load(state.id, state.input)),
+                *more,
+            ]
+        )
         if wanted is None:
             return None
         catch = discovery.resolve(state.tenant, wanted, self.reads)
@@ -231,18 +242,40 @@ class Road:
             self.events.append(e.PhasesPassed(tuple(self.passed)))
             self.passed = []
 
-    def _say(self, ask: Callable[[], T]) -> T | None:
+    def _say(self, ask: Callable[[p.Program], T]) -> T | None:
         """What the program says; nothing where it cannot, and the execution has failed then: no other suffers."""
         try:
-            return ask()
-        except (p.Missing, p.TooLong):
+            if self.program is None:
+                self.program = self.reads.program(self.state.definition)
+            assert self.program is not None, "the definition of an execution is kept as long as the execution"
+            return ask(self.program)
+        except p.Missing:
             raise
+        except _Hopeless as hopeless:
+            self._fail(hopeless.failure)
+        except p.TooLong as error:
+            self._fail(Failure("value-too-large", str(error), code="HF0701"))
         except Refused as refused:
             self._fail(Failure("program-error", refused.message, code=refused.code))
         except Exception as bug:
             text = "".join(traceback.format_exception(bug))[-2000:]
             self._fail(Failure("program-error", f"{type(bug).__name__}: {bug}", traceback=text))
         return None
+
+    def _label(self, step: int) -> str:
+        try:
+            program = self.program or self.reads.program(self.state.definition)
+        except Refused:
+            return str(step)
+        return program.label(step) if program else str(step)
+
+
+class _Hopeless(Exception):
+    """Nothing can come of it."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 def asked_for(program: p.Program, ids: tuple[str, ...], select: tuple[str, ...]) -> list[p.Wanted]:
@@ -285,9 +318,7 @@ def answer(state: State, request: Beginning, now: int, reads: p.Reads) -> list[e
         gate = state.gates[number]
         if gate.is_met:
             return []  # asked again, perhaps because the first answer was lost
-    program = reads.program(state.definition)
-    assert program is not None, "the definition of an execution is kept as long as the execution"
-    road = Road(state, program, now, reads)
+    road = Road(state, now, reads)
     match request:
         case r.MeetGate(is_approved=is_approved, note=note, actor=actor):
             if is_approved:
@@ -325,9 +356,7 @@ def _gate_of(state: State, request: r.MeetGate) -> int:
 
 def acquired(state: State, job: Job, result: Any, failure: Failure | None, now: int, reads: p.Reads) -> list[e.Event]:
     """One of the blocks that were asked which entities they need has answered, or failed for good."""
-    program = reads.program(state.definition)
-    assert program is not None, "the definition of an execution is kept as long as the execution"
-    road = Road(state, program, now, reads)
+    road = Road(state, now, reads)
     others = [other for other in state.jobs.values() if other.id != job.id]
     if failure is not None:
         road.not_acquired(failure, job.step, [other for other in others if not other.status.is_final])

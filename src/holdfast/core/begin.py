@@ -84,7 +84,7 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
     if not policy.works_on_entities and not gates:
         events.append(e.PhasesPassed(QUIET_START))
         return events, program
-    road = Road(fold(open_state(state.id), now, events), program, now, reads)
+    road = Road(fold(open_state(state.id), now, events), now, reads, program)
     road.set_out(gates)
     return [*events, *road.events], program if is_running(road.events) else None
 
@@ -112,7 +112,7 @@ def _ahead(
     for other in {awaited(gate)[0]: None for gate in gates if gate.kind == "after" and gate.what}:
         if reads.header_status(other, request.actor.tenant) is None:
             text = f"it has to wait for execution {other}, and there is none of that id"
-            problems.append(Problem("HF0739", text, help="`holdfast list` shows the executions there are"))
+            problems.append(Problem("HF0739", text, help="`holdfast ps` shows the executions there are"))
     return gates, problems
 
 

@@ -160,11 +160,11 @@ class _Transition(Attempts):
         assert program is not None, "the definition of an execution is kept as long as the execution"
         return program
 
-    def _go_on(self, cause: p.Cause, program: p.Program) -> None:
+    def _go_on(self, cause: p.Cause, program: p.Program | None = None) -> None:
         """The program looks at a state in which the execution is already running again."""
         running = fold(copy_state(self.state), self.now, self.events)
         if running.status is Status.SCHEDULED:
-            road = acquiring.Road(running, program, self.now, self.reads)
+            road = acquiring.Road(running, self.now, self.reads)
             road.lock_again()
             self.events += road.events
             if not acquiring.is_running(road.events):
@@ -181,9 +181,7 @@ class _Transition(Attempts):
     def _set_forth(self, made: list[e.Event]) -> None:
         self.events += made
         if acquiring.is_running(made):
-            program = self.reads.program(self.state.definition)
-            assert program is not None, "the definition of an execution is kept as long as the execution"
-            self._go_on(acquiring.cause_of(self.state), program)
+            self._go_on(acquiring.cause_of(self.state))
 
     def _acquired(self, job: Job, result: Any, failure: Failure | None) -> None:
         if self.state.status is Status.RESOURCE_DISCOVERY:

@@ -290,7 +290,7 @@ class EntityCompiler(StepCompiler):
     # --- batches -----------------------------------------------------------------------------------
     def roll_out(self, plan: Plan) -> None:
         """Around all steps of the workflow, the way through them batch by batch."""
-        from .entities import BATCH, batch_count, has_more
+        from .reaching import BATCH, batch_count, has_more
 
         if not plan.batches or not plan.policy.works_on_entities:
             return

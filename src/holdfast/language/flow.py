@@ -25,7 +25,7 @@ from holdfast.core.lanes import (
 from holdfast.core.model import Failure, Wait
 from holdfast.core.program import Advance, Complete
 
-from . import again, entering, entities, failing, fanout, sharing
+from . import again, entering, entities, failing, fanout, reaching, sharing
 from .compiled import Step
 from .evaluate import FUEL as EXPRESSION_FUEL
 from .scope import error_value
@@ -224,7 +224,7 @@ def jump(run: Run, walk: Walk, target: str) -> bool:
     # From the cleanup of the lane as a whole nothing leads back into it: it would clean up for ever.
     is_last = any(frame.body == FINALLY and not frame.base for frame in walk.frames)
     if low == "start" and not is_last:
-        return go_to(run, walk, 0, 0, target)
+        return go_to(run, walk, *reaching.start_of(run, walk), target)
     while depth >= 0:
         frame = walk.frames[depth]
         position = run.workflow.positions.get((frame.scope, frame.body), {}).get(word)
@@ -359,7 +359,7 @@ def over(run: Run, walk: Walk, output: Any) -> bool:
         fanout.ended(run, parent, walk, output)
         return False
     if run.state.subjects:
-        entities.completed(run, walk)
+        reaching.completed(run, walk)
     # The end needs no result of the last block: it is the output. Everything else people may want to see.
     if walk.logs or any(op[0] != Op.RESULT for op in walk.ops):
         run.commands.append(Advance(ROOT_LANE, tuple(walk.ops), tuple(walk.logs)))

@@ -40,7 +40,7 @@ from holdfast.core.program import (
     Wanted,
 )
 
-from . import again, entities, failing, flow, pinning, sharing, wanting
+from . import again, entities, failing, flow, pinning, reaching, sharing, wanting
 from .arranging import arrange, fitted, inner_at
 from .compiled import Parameter, Plan, Step, Workflow
 from .doing import ENTER
@@ -350,7 +350,7 @@ class Run:
         return self._jobs.get(lane, ())
 
     def ids_in_scope(self, scope: LaneScope) -> list[str]:
-        return entities.ids_in_scope(self, scope)
+        return reaching.ids_in_scope(self, scope)
 
     @property
     def entity(self) -> str:
@@ -367,7 +367,7 @@ class Run:
     def begin(self) -> None:
         walk = self.walk(ROOT_LANE)
         if self.state.subjects and isinstance(self.cause, GoAgain):
-            entities.rewound(self, walk)
+            reaching.rewound(self, walk)
         if self.workflow.owner.is_entered:
             walk.set_phase(ENTERING)
         self.queue.append(walk)
