@@ -143,6 +143,25 @@ def test_fail_ends_it_as_it_is(home: House, tmp_path: Path) -> None:
     home.client.ack(view.id, "painted over")
 
 
+def test_a_cancelled_run_tidies_up_and_goes_back(home: House, tmp_path: Path) -> None:
+    steps = [install("one"), {"step": "wait-signal never"}]
+    for step in steps[:1]:
+        step["input"]["folder"] = str(tmp_path)
+    definition = {"name": "roll", "run-on": "switch", "acquire": {"ids": list(ALL)}, "steps": steps,
+                  "finally": ["log tidied"]}  # fmt: skip
+    id = home.client.start(definition=definition).id
+    for _ in home.client.follow(id):
+        if len(written(tmp_path)) == len(ALL) and home.client.show(id).progress.done == len(ALL):
+            break
+    home.client.cancel(id, "enough")
+    view = ended(home, id)
+    assert (view.status, view.verdict) == ("CANCELLED", "CANCELLED: 3 effects undone, nothing is left")
+    assert written(tmp_path) == dict.fromkeys(ALL, "")
+    assert "tidied" in [line.message for line in home.client.logs(id)]
+    told = [event["type"] for event in home.client.events(id)]
+    assert told.index("CancelRequested") < told.index("RollbackPlanned") < told.index("ExecutionCancelled")
+
+
 def waiting(home: House, id: str) -> Any:
     """Until it waits in ERROR for a word."""
     for event in home.client.follow(id):

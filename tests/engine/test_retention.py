@@ -73,6 +73,12 @@ def test_a_cancelled_one_that_left_something_behind_stays_until_it_is_acknowledg
     assert not is_forgettable(header(an_id(1), status=Status.CANCELLED, summary=b"\xc1")), "nobody can tell"
 
 
+def test_a_completed_one_with_failures_in_doubt_stays_until_it_is_acknowledged() -> None:
+    doubts = pack(Summary(doubts=1))
+    assert not is_forgettable(header(an_id(1), status=Status.COMPLETED, summary=doubts))
+    assert is_forgettable(header(an_id(1), status=Status.COMPLETED_ACK, summary=doubts))
+
+
 # --- what the system says -------------------------------------------------------------------------------
 def test_the_default_is_thirty_days_and_at_least_three() -> None:
     assert set(_rules(keeping().system)) == {Span(30 * DAY), Count(3)}
