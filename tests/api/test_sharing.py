@@ -125,7 +125,7 @@ def test_another_tenant_has_locks_and_sensors_of_its_own(home: House) -> None:
     home.take_lock("default", "e")
     home.client.set_sensor("default", "mine", "secret")
     other = home.token("admin", "elsewhere")
-    assert home.ask("GET", "/api/v1/locks", token=other).json == {"items": []}
+    assert home.ask("GET", "/api/v1/locks", token=other).json == {"items": [], "entities": []}
     assert home.ask("POST", "/api/v1/locks/default/e/release", token=other).code == "HF0222"
     assert home.ask("GET", "/api/v1/entities/default/sensors/mine", token=other).code == "HF0223"
     assert b"secret" not in home.ask("GET", "/api/v1/entities/default", token=other).data

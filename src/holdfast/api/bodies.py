@@ -11,6 +11,7 @@ from holdfast.core.model import Status
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
+    EntityLockView,
     EntityView,
     ExecutionView,
     JobView,
@@ -205,6 +206,11 @@ class LocksQuery(_Strict):
     entity: MaybeName = ""
 
 
+class FreeQuery(_Strict):
+    #: only from this execution; empty: from all that hold it
+    execution: MaybeName = ""
+
+
 class ReasonQuery(_Strict):
     reason: Text = ""
 
@@ -268,7 +274,10 @@ class QueueList(msgspec.Struct):
 
 
 class LockList(msgspec.Struct):
+    #: locks that have a name
     items: list[LockView]
+    #: entities that executions work upon, or wait for
+    entities: list[EntityLockView] = []
 
 
 class EntityList(msgspec.Struct):

@@ -11,8 +11,10 @@ from holdfast.core.model import Actor, Status
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
+    EntityLockView,
     EntityView,
     ExecutionView,
+    GraphView,
     HealthView,
     JobView,
     LedgerView,
@@ -195,6 +197,18 @@ class LocalVerbs:
 
     def release_lock(self, entity: str, name: str) -> LockView:
         return self.service.release_lock(self.actor, entity, name)
+
+    def entity_locks(self, entity: str = "") -> list[EntityLockView]:
+        return self.service.entity_locks(self.actor, entity)
+
+    def entity_lock(self, entity: str) -> EntityLockView:
+        return self.service.entity_lock(self.actor, entity)
+
+    def free_entity(self, entity: str, execution: str = "") -> EntityLockView:
+        return self.service.free_entity(self.actor, entity, execution)
+
+    def lock_graph(self) -> GraphView:
+        return self.service.lock_graph(self.actor)
 
     def entities(self) -> list[EntityView]:
         return self.service.entities(self.actor)

@@ -413,6 +413,68 @@ class LockView(msgspec.Struct, frozen=True):
     waiting: int
 
 
+class EntityClaimView(msgspec.Struct, frozen=True):
+    """A place at an entity."""
+
+    execution: str
+    #: IS, IX, S or X; the first two mean that a part of it is held so
+    mode: str
+    #: held, or waited for, since then
+    since: int
+    #: 0 while it waits
+    fence: int
+    #: of two of the same priority, who has the lower number came first
+    ticket: int
+    priority: int = 0
+
+
+class FlagView(msgspec.Struct, frozen=True):
+    """`suspect` or `quarantine`, until that execution is acknowledged."""
+
+    kind: str
+    execution: str
+    reason: str
+    at: int
+
+
+class EntityLockView(msgspec.Struct, frozen=True):
+    """Who holds an entity, and who waits for it."""
+
+    entity: str
+    holders: list[EntityClaimView]
+    #: in the order of the queue
+    waiters: list[EntityClaimView]
+    waiting: int
+    flags: list[FlagView] = []
+
+
+class GraphNode(msgspec.Struct, frozen=True):
+    execution: str
+    workflow: str = ""
+    status: str = ""
+
+
+class GraphEdge(msgspec.Struct, frozen=True):
+    """One execution waits for another."""
+
+    waiter: str
+    holder: str
+    #: `holder`, or `waiter` where the other is only before it in the queue
+    kind: str
+    entity: str
+    #: of a named lock; empty where the entity itself is waited for
+    lock: str
+    mode: str
+    since: int
+
+
+class GraphView(msgspec.Struct, frozen=True):
+    nodes: list[GraphNode]
+    edges: list[GraphEdge]
+    #: executions that wait for each other by named locks, and will be set free soon; entities never lead to one
+    cycles: list[list[str]]
+
+
 class SensorView(msgspec.Struct, frozen=True):
     entity: str
     #: `sensor` or `config`
