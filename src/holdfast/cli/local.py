@@ -71,10 +71,14 @@ class LocalVerbs:
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
     ) -> ExecutionView:
         return self.service.start(
             self.actor, workflow=workflow, definition=definition, input=input, key=key, labels=labels, id=id,
-            entity=entity,
+            entity=entity, entities=entities, select=select, gates=gates, priority=priority,
         )  # fmt: skip
 
     def show(self, id: str) -> ExecutionView:

@@ -88,6 +88,10 @@ class Client:
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
         wait: float = 0,
     ) -> ExecutionView:
         """`wait`: seconds (at most 30) that the server may hold the answer back until it has ended."""
@@ -95,9 +99,13 @@ class Client:
         chosen = id or make_id(time.time_ns() // 1_000_000, os.urandom(10))
         fields = {
             "workflow": workflow, "definition": definition, "source": source, "input": input, "key": key,
-            "labels": labels or {}, "id": chosen, "entity": entity,
+            "labels": labels or {}, "id": chosen, "entity": entity, "entities": entities, "select": select,
+            "gates": gates,
         }  # fmt: skip
-        body = msgspec.json.encode({name: value for name, value in fields.items() if value or name == "input"})
+        said = {name: value for name, value in fields.items() if value or name == "input"}
+        if priority is not None:
+            said["priority"] = priority
+        body = msgspec.json.encode(said)
         path = f"{V1}/executions" + (f"?wait={wait:.3f}" if wait else "")
         try:
             _, data = self._line.ask("POST", path, body, is_repeatable=False)

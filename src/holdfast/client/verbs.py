@@ -43,7 +43,14 @@ class Verbs(Protocol):
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
-    ) -> ExecutionView: ...
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+    ) -> ExecutionView:
+        """`entities` and `select` say what it works upon, by id and by selector; `gates` what has to be so before it
+        begins, under the keys of a workflow's `gates`."""
+        ...
 
     def show(self, id: str) -> ExecutionView: ...
 

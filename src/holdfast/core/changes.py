@@ -98,6 +98,7 @@ def _subject(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
     for index in range(op[1], (op[4] if len(op) > 4 else op[1]) + 1):
         subject = state.subjects[index]
         subject.progress, subject.reason = progress, reason
+        subject.step = op[5] if len(op) > 5 else -1
         state.dirty.add(part(SUBJECTS, index))
 
 

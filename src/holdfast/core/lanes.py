@@ -182,4 +182,4 @@ class Op:
     REPEAT = 29  #: (step, count; 0 forgets)
     STOP = 30  #: (failure, depth) wait for what is in flight, then fail with that
     TAKE = 31  #: (step id or "") the result of the one lane below becomes the output
-    SUBJECT = 32  #: (index, Progress, [reason, [last index]]) how far an entity, or all up to another, have come
+    SUBJECT = 32  #: (index, Progress, [reason, [last index, [step]]]) how far an entity, or all up to the last, came

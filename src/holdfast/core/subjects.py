@@ -30,6 +30,8 @@ class Subject(msgspec.Struct, array_like=True, gc=False):
     reason: str = ""
     #: the outermost entity it is a part of; empty if none
     within: str = ""
+    #: index of the step it failed in; -1 where it has not failed
+    step: int = -1
 
 
 _RANKS = {"group": 0, "device": 1, "interface": 2}

@@ -1,4 +1,4 @@
-"""Which steps are done for which entities: settled when the blocks of an execution are known, because a block may say it.
+"""Which steps are done for which entities: settled when the blocks of an execution are known, for a block may say it.
 
 The compiler puts a step of kind `entities` around every step that may be done for each of many entities. Its body 1 is
 that step, for where it is done once or within a lane of an entity already. Its body 0 is what the lane of one entity
@@ -8,12 +8,12 @@ does: the step alone, so that all entities have passed it before the next step b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
-from holdfast.core.model import JobSpec, Problem
+from holdfast.core.model import BlockOffer, JobSpec, Problem
 
 from .compiled import Plan, Step, Workflow
 from .pinning import _add as add_problem
@@ -57,14 +57,16 @@ class Bodies(dict[tuple[int, int], tuple[Step, ...]]):
 
 
 def fitted(
-    workflow: Workflow, specs: tuple[JobSpec, ...], problems: list[Problem]
+    workflow: Workflow, blocks: Mapping[str, BlockOffer], specs: tuple[JobSpec, ...], problems: list[Problem]
 ) -> tuple[tuple[JobSpec, ...], list[Problem]]:
     """Each with the type it is done for after all; and what does not go with what the workflow says of entities."""
     plan = workflow.plan
     works = plan is not None and plan.policy.works_on_entities
     made = []
     for declared, spec in zip(workflow.specs, specs, strict=True):
-        run_on = declared.run_on or spec.run_on or (plan.run_on if plan is not None else "")
+        offer = blocks.get(declared.block)
+        offered = offer.run_on if offer is not None else ""
+        run_on = declared.run_on or offered or (plan.run_on if plan is not None else "")
         made.append(spec if run_on == spec.run_on else msgspec.structs.replace(spec, run_on=run_on))
     found = list(problems)
     for step in workflow.steps:
@@ -74,7 +76,7 @@ def fitted(
         if not works and spec.run_on not in ONCE:
             help = f"say `run-on: {spec.run_on}` for the workflow, or `run-on: global` for this step"
             add_problem(found, step, "HF0171",
-                        f"block `{spec.block}` runs on entities of type `{spec.run_on}`, and the workflow works on none",
+                        f"block `{spec.block}` runs on entities of type `{spec.run_on}`; the workflow works on none",
                         help=help)  # fmt: skip
         if works and plan is not None and plan.policy.is_shared and not spec.pure:
             add_problem(found, step, "HF0173",
@@ -98,6 +100,14 @@ def arrange(workflow: Workflow, specs: Sequence[JobSpec]) -> Workflow:
         types_upon=frozenset(type for type in scopes.values() if type),
         last_upon={type: max(_inner(workflow, scopes, type)) for type in scopes.values() if type},
     )
+
+
+def inner_at(workflow: Workflow, first: int, position: int) -> int | None:
+    """The step at that position of the lane of an entity, whatever the blocks say: it passes neighbours only."""
+    scope, body, at = workflow.places[first]
+    steps = workflow.bodies[scope, body]
+    found = steps[at + position] if at + position < len(steps) else None
+    return found.wraps if found is not None and found.wraps >= 0 else None
 
 
 def _inner(workflow: Workflow, scopes: dict[int, str], type: str) -> list[int]:

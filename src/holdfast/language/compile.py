@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.core.lanes import FINALLY, HANDLER
 
 from .compile_common import OPEN
-from .compile_entities import EntityCompiler, is_each
+from .compile_entities import EntityCompiler, is_each, says_upon
 from .compiled import Owner, Parameter, Spec, Step, StepUse, Workflow
 from .conditions import compile_condition, style_free
 from .definition import Reader, take_keys
@@ -272,6 +272,9 @@ class Compiler(InputCompiler, EntityCompiler):
         dashed = frozenset(name for name in names if "-" in name)
         self.shared = Shared(report, known, dashed, frozenset(unit.reader.ids))
         self.unit_uses = {name: used.index for name, used in unit.used.items()}
+        self.types_upon = frozenset(
+            name for name, used in unit.used.items() if says_upon(used.keys, self.drafts[used.first : used.last])
+        )
         self.unit_parameters = {name: (used.parameters, used.defaults) for name, used in unit.used.items()}
         self.all_idempotent = self._says_all(keys.get("idempotent"))
         begin = Names(self.shared, unit.lane, unit.first, previous=Previous())

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.model import Policy
 
-from .arranging import INLINE, ONCE
+from .arranging import INLINE
 from .compile_steps import StepCompiler
 from .compiled import GateWanted, Plan, Repeat, Step, Want
 from .definition import RETRIED, take_keys
@@ -34,6 +34,7 @@ from .wanting import BadGate, check_gate
 _TYPE = re.compile(r"[^\W\d][\w.-]{0,63}")
 #: kinds of steps that can be done for each of many entities
 _EACH = frozenset(("block", *RETRIED))
+_WAYS = "`select`, `ids`, `children`, `parent`, `members`"
 #: words of `config` that choose one of several
 _WORDS = {
     "rollback": ("auto", "manual", "none"),
@@ -52,6 +53,8 @@ class EntityCompiler(StepCompiler):
         #: inside of something that is done for each entity as a whole
         self._is_within = False
         self._wants: list[Want] = []
+        #: names of types that are used here and whose steps say what they run on
+        self.types_upon: frozenset[str] = frozenset()
 
     # --- steps -------------------------------------------------------------------------------------
     def placed(self, draft: Draft, previous: Previous, is_handler: bool) -> tuple[Previous, Step]:
@@ -61,6 +64,9 @@ class EntityCompiler(StepCompiler):
             self._acquire(draft.common["acquire"], self._names(draft))
         if run_on and not self._may_run_on(draft, run_on):
             run_on = ""
+        if draft.uses in self.types_upon and not run_on and not self._is_within:
+            self.report.add(draft.node, "HF0174", f"`{draft.uses}` is done for each entity, and nothing says for which",
+                            help="say `run-on` on this step")  # fmt: skip
         is_each = self.plan is not None and self.plan.policy.works_on_entities and not self._is_within
         if not is_each or not (run_on or draft.kind.name == "block") or run_on in ("global",):
             outside, self.run_on = self.run_on, run_on or self.run_on
@@ -101,11 +107,8 @@ class EntityCompiler(StepCompiler):
             self.report.add(node, "HF0174", "what is around this step is done for each entity already",
                             help="leave `run-on` out here, or on the step around it")  # fmt: skip
             return False
-        if self.plan is None and run_on != "global":
-            self.report.add(node, "HF0174", "a step of a registered type is done where the type is used",
-                            help="put `run-on` on the step that uses it")  # fmt: skip
-            return False
-        return True
+        # A registered type is done where it is used, and says there for what.
+        return self.plan is not None or run_on == "global"
 
     def _run_on(self, node: Node | None) -> str:
         if node is None:
@@ -125,9 +128,7 @@ class EntityCompiler(StepCompiler):
         plan = Plan(run_on=self._run_on(keys.get("run-on")))
         if "acquire" in keys:
             self._acquire(keys["acquire"], names)
-        works = plan.run_on not in ONCE or "acquire" in keys or is_upon
-        works = works or any(_is_upon(draft.common) for draft in on_steps)
-        fields: dict[str, Any] = {"works_on_entities": works}
+        fields: dict[str, Any] = {"works_on_entities": is_upon or says_upon(keys, on_steps)}
         if "config" in keys:
             self._config(keys["config"], plan, fields, names)
         plan.policy = Policy(**fields)
@@ -153,9 +154,7 @@ class EntityCompiler(StepCompiler):
         parts = take_keys(report, node, ACQUIRE_KEYS, "`acquire`", "not a key of `acquire`")
         type = self._run_on(parts.pop("type", None))
         if len(parts) != 1:
-            report.add(
-                node, "HF0176", "an entry of `acquire` has one of `select`, `ids`, `children`, `parent`, `members`"
-            )
+            report.add(node, "HF0176", f"an entry of `acquire` has one of {_WAYS}")
             return
         ((kind, given),) = parts.items()
         value: Value | None = None
@@ -291,7 +290,7 @@ class EntityCompiler(StepCompiler):
     # --- batches -----------------------------------------------------------------------------------
     def roll_out(self, plan: Plan) -> None:
         """Around all steps of the workflow, the way through them batch by batch."""
-        from .entities import BATCH, batch_count, has_more
+        from .reaching import BATCH, batch_count, has_more
 
         if not plan.batches or not plan.policy.works_on_entities:
             return
@@ -317,6 +316,11 @@ class EntityCompiler(StepCompiler):
 def is_each(draft: Draft) -> bool:
     """Whether a step of a workflow that works on entities may be done for each of them."""
     return draft.kind.name == "block" or "run-on" in draft.common
+
+
+def says_upon(keys: dict[str, Node], drafts: list[Draft]) -> bool:
+    """Whether a workflow is about entities: it, or one of its steps, says so."""
+    return _is_upon(keys) or any(_is_upon(draft.common) for draft in drafts)
 
 
 def _is_upon(common: dict[str, Node]) -> bool:

@@ -106,7 +106,7 @@ class GateWanted:
 class Plan:
     """What a workflow says about the entities it works upon."""
 
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     #: of its block steps; empty: what the blocks say
     run_on: str = ""
     #: every entity goes through consecutive steps by itself

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from . import again, entering, entities, fanout, sharing
+from . import again, entering, entities, fanout, reaching, sharing
 from .compiled import Step
 from .walk import Walk
 
@@ -47,5 +47,5 @@ ENTER: dict[str, Enter] = {
     "parallel": fanout.branches,
     "graph": fanout.branches,
     "entities": entities.each,
-    "batches": entities.batches,
+    "batches": reaching.batches,
 }

@@ -1,4 +1,4 @@
-"""Steps that are done for each of many entities: one lane per entity, opened, ended, failed; batches of a rollout.
+"""Steps that are done for each of many entities: one lane per entity, opened, ended, failed.
 
 A step of kind `entities` fans out over the subjects that are in scope: of the type it is for, in the batch at hand, and
 not failed before. Unlike other fans it goes on when lanes fail: the others run to their end, and only then the step
@@ -7,21 +7,21 @@ fails, unless so many failures are tolerated. What each entity has come to is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.lanes import BODY, Lane, Op
 from holdfast.core.model import Failure, JobStatus, Wait
 from holdfast.core.program import EntityKey, Key, Missing, SensorKey, TooLong
-from holdfast.core.subjects import Progress, Subject
+from holdfast.core.subjects import Progress
 
 from . import again, failing, flow
 from .arranging import EACH, INLINE, Bodies
 from .compiled import Step, Workflow
 from .evaluate import ABSENT
 from .operations import ExpressionError
-from .rollout import batch_sizes
-from .scope import OWN, LaneScope
+from .reaching import OUT, all_of, in_scope, note, note_all, note_failed, nth, progress_of, ranges_of
+from .scope import OWN
 from .walk import Walk
 
 if TYPE_CHECKING:
@@ -29,142 +29,13 @@ if TYPE_CHECKING:
 
     from .interpret import Run
 
-#: the batch at hand, from 1: a variable of the workflow's lane, under a name that nobody can write
-BATCH = "rollout.batch"
 #: failed entities named in the message of a step, and in its details
 _NAMED, _LISTED = 3, 100
-_OUT = frozenset((Progress.FAILED, Progress.LOST))
-_RANKS = {"device": 0, "interface": 1, "group": 3}
-
-
-# --- who is in scope -------------------------------------------------------------------------------
-def progress_of(run: Run, subject: Subject) -> Progress:
-    return run.progress.get(subject.index, subject.progress)
-
-
-def note(run: Run, walk: Walk, index: int, progress: Progress, reason: str = "") -> None:
-    run.progress[index] = progress
-    walk.put(Op.SUBJECT, index, int(progress), *((reason,) if reason else ()))
-
-
-def _note_all(run: Run, walk: Walk, indices: Iterable[int], progress: Progress) -> None:
-    for first, last in ranges_of(indices):
-        walk.put(Op.SUBJECT, first, int(progress), "", last)
-        run.progress.update(dict.fromkeys(range(first, last + 1), progress))
-
-
-def ranges_of(indices: Iterable[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as first and last of each stretch."""
-    found: list[tuple[int, int]] = []
-    for index in indices:
-        if found and found[-1][1] == index - 1:
-            found[-1] = (found[-1][0], index)
-        else:
-            found.append((index, index))
-    return found
-
-
-def _nth(targets: Sequence[Any], number: int) -> int:
-    """The subject that is the target of that number."""
-    for at in range(1, len(targets), 2):
-        size = targets[at + 1] - targets[at] + 1
-        if number < size:
-            return int(targets[at]) + number
-        number -= size
-    raise IndexError(number)
-
-
-def _is_out(run: Run, subject: Subject) -> bool:
-    """Failed or lost, itself or what it is a part of."""
-    if progress_of(run, subject) in _OUT:
-        return True
-    whole = _whole(run, subject)
-    return whole is not None and progress_of(run, whole) in _OUT
-
-
-def _whole(run: Run, subject: Subject) -> Subject | None:
-    """What it is a part of, where that is worked upon too."""
-    if not subject.within:
-        return None
-    if run.wholes is None:
-        subjects = run.state.subjects.values()
-        wanted = {each.within for each in subjects}
-        run.wholes = {each.id: each for each in subjects if each.id in wanted}
-    return run.wholes.get(subject.within)
-
-
-def in_scope(run: Run, walk: LaneScope, type: str = "") -> list[int]:
-    """Subjects of that type, or of any that steps are done for, in the batch at hand, without those that are out."""
-    subjects = run.state.subjects
-    types = {type} if type else run.workflow.types_upon
-    is_in = _batch(run, walk)
-    return [
-        index
-        for index in range(len(subjects))
-        if (subject := subjects[index]).type in types and is_in(subject) and not _is_out(run, subject)
-    ]
-
-
-def seed_type(run: Run) -> str:
-    """Of what a rollout makes batches; the others follow what they are parts of."""
-    plan = run.workflow.plan
-    assert plan is not None
-    if plan.run_on in run.workflow.types_upon:
-        return plan.run_on
-    there = {subject.type for subject in run.state.subjects.values()}
-    known = sorted(run.workflow.types_upon & there, key=lambda type: (_RANKS.get(type, 2), type))
-    return known[0] if known else ""
-
-
-def _seeds(run: Run) -> list[int]:
-    type = seed_type(run)
-    return [index for index in range(len(run.state.subjects)) if run.state.subjects[index].type == type]
-
-
-def batch_count(run: Run) -> int:
-    plan = run.workflow.plan
-    assert plan is not None
-    return max(1, len(batch_sizes(plan.batches, len(_seeds(run)))))
-
-
-def _batch(run: Run, walk: LaneScope) -> Callable[[Subject], bool]:
-    """Whether an entity is in the batch at hand. Parts go with their whole; of what is no part of a seed, groups are
-    in the first batch, and everything else, about which nothing is known, in the last."""
-    plan = run.workflow.plan
-    number = walk.variable(BATCH) if plan is not None and plan.batches else ABSENT
-    if plan is None or number is ABSENT:
-        return lambda subject: True
-    seeds = _seeds(run)
-    before = batch_sizes(plan.batches, len(seeds))
-    start = sum(before[: number - 1])
-    ours = frozenset(seeds[start : start + before[number - 1]]) if number <= len(before) else frozenset()
-    seed, last = seed_type(run), len(before)
-
-    def is_in(subject: Subject) -> bool:
-        found = subject if subject.type == seed else _whole(run, subject)
-        if found is not None and found.type == seed:
-            return found.index in ours
-        return bool(number == (1 if subject.type == "group" else last))
-
-    return is_in
+#: between two steps of a lane, where nothing is in flight
+STOPPED = Failure("stopped", "stopped: another entity failed, and the workflow says `fail-fast`", is_repeatable=True)
 
 
 # --- entering --------------------------------------------------------------------------------------
-def batches(run: Run, walk: Walk, step: Step) -> bool:
-    """The rollout goes through its body once for each batch, in the lane of the workflow itself."""
-    number = walk.variable(BATCH)
-    number = 1 if number is ABSENT or number >= batch_count(run) else number + 1
-    walk.set(BATCH, number)
-    walk.push(step.index, 0)
-    return True
-
-
-def has_more(walk: Walk) -> bool:
-    """Whether there is a batch after this one."""
-    number = walk.variable(BATCH)
-    return number is not ABSENT and int(number) < batch_count(walk.run)
-
-
 def each(run: Run, walk: Walk, step: Step) -> bool:
     """A lane for every entity in scope; in the lane of one already, or where it is done once, just the step."""
     if walk.fan is not None:
@@ -209,7 +80,7 @@ def _asserted(run: Run, walk: Walk, step: Step, type: str, found: list[int]) -> 
             Failure("assertion-failed", message, details=listed[:_LISTED], step=inner.label, is_repeatable=True)
         )
     for index, text in wrong.items():
-        _put_up_with(run, walk, index, text, inner)
+        _put_up_with(run, walk, index, text, step)
     return [index for index in found if index not in wrong]
 
 
@@ -249,7 +120,7 @@ def fill(run: Run, walk: Walk, step: Step) -> bool:
     is_closed = _is_closed(run, walk)
     room = 0 if is_closed else min(fan.count - fan.next, fan.limit - walk.open, max(1, run.fuel // 2))
     numbers = range(fan.next, fan.next + max(0, room))
-    indices = [_nth(fan.targets, number) for number in numbers]
+    indices = [nth(fan.targets, number) for number in numbers]
     members = run_of(run, step)
     _fetch(run, members, indices)
     subjects = run.state.subjects
@@ -259,7 +130,7 @@ def fill(run: Run, walk: Walk, step: Step) -> bool:
         opened.append(_open(run, walk, number, step, subjects[index].id, variables, output))
     run.fuel -= len(opened)
     reached = [index for index in indices if progress_of(run, subjects[index]) is Progress.NEVER_REACHED]
-    _note_all(run, walk, reached, Progress.REACHED)
+    note_all(run, walk, reached, Progress.REACHED)
     more = fan.next < fan.count and walk.open < fan.limit and not is_closed
     run.stop(walk, Wait.TURN if more else Wait.LANES)
     run.turns_left = run.turns_left or more
@@ -341,7 +212,7 @@ def index_of(parent: Walk, child: Walk) -> int:
     """The subject that a lane is for."""
     fan = parent.fan
     assert fan is not None
-    return _nth(fan.targets, child.branch)
+    return nth(fan.targets, child.branch)
 
 
 def leaving(run: Run, walk: Walk, output: Any) -> Any:
@@ -391,9 +262,9 @@ def gather(run: Run, walk: Walk, step: Step) -> bool:
     subjects = run.state.subjects
     results: list[dict[str, Any]] = [{} for _ in members]
     lost: list[str] = []
-    for number in range(fan.count):
-        subject = subjects[_nth(fan.targets, number)]
-        if number not in merged or progress_of(run, subject) in _OUT:
+    for number, index in enumerate(all_of(fan.targets)):
+        subject = subjects[index]
+        if number not in merged or progress_of(run, subject) in OUT:
             lost.append(subject.id)
             continue
         value = merged[number]
@@ -446,7 +317,7 @@ def _remember(run: Run, walk: Walk, step: Step, found: dict[str, Any], lost: lis
 # --- failing ---------------------------------------------------------------------------------------
 def _failed_so_far(run: Run) -> int:
     if run.failed_subjects < 0:
-        run.failed_subjects = sum(each.progress in _OUT for each in run.state.subjects.values())
+        run.failed_subjects = sum(each.progress in OUT for each in run.state.subjects.values())
     return run.failed_subjects
 
 
@@ -462,11 +333,9 @@ def _tolerates(run: Run, more: int) -> bool:
 
 
 def _put_up_with(run: Run, walk: Walk, index: int, reason: str, step: Step) -> None:
-    _failed_so_far(run)
-    run.failed_subjects += 1
     id = run.state.subjects[index].id
     walk.log(f"{id} failed, is left out from here on, and that is tolerated: {reason}", step)
-    note(run, walk, index, Progress.FAILED, reason)
+    note_failed(run, walk, index, reason, step)
 
 
 def failed(run: Run, walk: Walk, failure: Failure) -> bool:
@@ -480,9 +349,7 @@ def failed(run: Run, walk: Walk, failure: Failure) -> bool:
         _put_up_with(run, walk, index, reason, parent.here())
         flow.over(run, walk, None)
         return True
-    note(run, walk, index, Progress.FAILED, reason)
-    if run.failed_subjects >= 0:
-        run.failed_subjects += 1
+    note_failed(run, walk, index, reason, parent.here())
     return False
 
 
@@ -499,13 +366,12 @@ def halt_waiting(run: Run, parent: Walk) -> None:
     assert plan is not None
     if not plan.is_fail_fast or parent.failed > 1 or parent.stop is not None:
         return
-    why = Failure("stopped", "stopped: another entity failed, and the workflow says `fail-fast`")
     for child in list(run.below(parent.id, parent.floor)):
         if child.wait is Wait.STOPPED or child.open:
             continue
         if child.wait is Wait.JOB and any(job.status is JobStatus.STARTED for job in run.jobs_of(child.id)):
             continue
-        run.then(child, failing.halt, why, 0)
+        run.then(child, failing.halt, STOPPED, 0)
 
 
 def goes_no_further(run: Run, walk: Walk) -> bool:
@@ -566,15 +432,5 @@ def carried(run: Run, walk: Walk) -> None:
     index = index_of(parent, walk)
     if progress_of(run, run.state.subjects[index]) is Progress.FAILED:
         note(run, walk, index, Progress.REACHED)
-
-
-def completed(run: Run, walk: Walk) -> None:
-    """The workflow has come to its end: whoever was reached has passed all that is for it."""
-    subjects = run.state.subjects
-    left = [i for i in range(len(subjects)) if progress_of(run, subjects[i]) is Progress.REACHED]
-    _note_all(run, walk, left, Progress.DONE)
-
-
-def ids_in_scope(run: Run, walk: LaneScope) -> list[str]:
-    own = walk.upon()
-    return [own] if own else [run.state.subjects[index].id for index in in_scope(run, walk)]
+        if run.failed_subjects > 0:
+            run.failed_subjects -= 1

@@ -230,10 +230,10 @@ def _reduced(run: Run, child: Walk, name: str, output: Any) -> Any:
 
 
 def failed(run: Run, parent: Walk) -> None:
-    parent.open -= 1
     parent.failed += 1
     if parent.fan is not None and parent.here().kind == "entities":
-        entities.halt_waiting(run, parent)
+        entities.halt_waiting(run, parent)  # this lane still counts as open: the parent has its turn only once
+    parent.open -= 1
     _look(run, parent, -1)
 
 

@@ -25,7 +25,7 @@ from holdfast.core.lanes import (
 from holdfast.core.model import Failure, Wait
 from holdfast.core.program import Advance, Complete
 
-from . import again, entering, entities, failing, fanout, sharing
+from . import again, entering, entities, failing, fanout, reaching, sharing
 from .compiled import Step
 from .evaluate import FUEL as EXPRESSION_FUEL
 from .scope import error_value
@@ -59,10 +59,7 @@ def visit(run: Run, walk: Walk, step: Step) -> bool:
     """From standing before a step to its own work."""
     walk.settle_position()
     if walk.site and walk.position and walk.depth == 1 and walk.is_upon and entities.goes_no_further(run, walk):
-        why = Failure(
-            "stopped", "stopped: another entity failed, and the workflow says `fail-fast`", is_repeatable=True
-        )
-        return failing.fail(run, walk, why)
+        return failing.fail(run, walk, entities.STOPPED)
     if walk.phase == AGAIN or (walk.phase == PAUSE and step.again is None):
         walk.set_phase(BODY)
         walk.is_resuming = True
@@ -227,7 +224,7 @@ def jump(run: Run, walk: Walk, target: str) -> bool:
     # From the cleanup of the lane as a whole nothing leads back into it: it would clean up for ever.
     is_last = any(frame.body == FINALLY and not frame.base for frame in walk.frames)
     if low == "start" and not is_last:
-        return go_to(run, walk, 0, 0, target)
+        return go_to(run, walk, *reaching.start_of(run, walk), target)
     while depth >= 0:
         frame = walk.frames[depth]
         position = run.workflow.positions.get((frame.scope, frame.body), {}).get(word)
@@ -362,7 +359,7 @@ def over(run: Run, walk: Walk, output: Any) -> bool:
         fanout.ended(run, parent, walk, output)
         return False
     if run.state.subjects:
-        entities.completed(run, walk)
+        reaching.completed(run, walk)
     # The end needs no result of the last block: it is the output. Everything else people may want to see.
     if walk.logs or any(op[0] != Op.RESULT for op in walk.ops):
         run.commands.append(Advance(ROOT_LANE, tuple(walk.ops), tuple(walk.logs)))

@@ -40,8 +40,8 @@ from holdfast.core.program import (
     Wanted,
 )
 
-from . import again, entities, failing, flow, pinning, sharing, wanting
-from .arranging import arrange, fitted
+from . import again, entities, failing, flow, pinning, reaching, sharing, wanting
+from .arranging import arrange, fitted, inner_at
 from .compiled import Parameter, Plan, Step, Workflow
 from .doing import ENTER
 from .evaluate import FUEL as EXPRESSION_FUEL
@@ -104,7 +104,7 @@ class YamlProgram:
     def pin(self, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[JobSpec, ...], list[Problem]]:
         if self._pinned is None or self._pinned[0] != blocks:
             specs, problems = pinning.pin(self.workflow, blocks)
-            self._pinned = (dict(blocks), fitted(self.workflow, specs, problems))
+            self._pinned = (dict(blocks), fitted(self.workflow, blocks, specs, problems))
         specs, problems = self._pinned[1]
         return specs, list(problems)
 
@@ -140,6 +140,8 @@ class YamlProgram:
 
     def step_at(self, scope: int, body: int, position: int) -> int | None:
         steps = self.workflow.bodies.get((scope, body), ())
+        if not steps and scope >= 0 and self.workflow.steps[scope].wraps >= 0:
+            return inner_at(self.workflow, scope, position)
         return steps[position].index if position < len(steps) else None
 
     def limit_of(self, step: int) -> str | None:
@@ -147,7 +149,7 @@ class YamlProgram:
         return None if plan is None else ", ".join(map(str, plan.limits))
 
     def may_resume(self, state: State) -> str:
-        return again.why_not(self.workflow, state)
+        return again.why_not(self.arranged(state.specs), state)
 
     def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:
         if isinstance(cause, JobEnded) and cause.failure is None:
@@ -348,7 +350,7 @@ class Run:
         return self._jobs.get(lane, ())
 
     def ids_in_scope(self, scope: LaneScope) -> list[str]:
-        return entities.ids_in_scope(self, scope)
+        return reaching.ids_in_scope(self, scope)
 
     @property
     def entity(self) -> str:
@@ -364,6 +366,8 @@ class Run:
     # --- what happened -----------------------------------------------------------------------------
     def begin(self) -> None:
         walk = self.walk(ROOT_LANE)
+        if self.state.subjects and isinstance(self.cause, GoAgain):
+            reaching.rewound(self, walk)
         if self.workflow.owner.is_entered:
             walk.set_phase(ENTERING)
         self.queue.append(walk)

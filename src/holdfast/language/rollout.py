@@ -1,4 +1,4 @@
-"""How many at a time, and how many may fail: batches of a rollout and the tolerance for failed entities. Pure numbers."""
+"""How many at a time, and how many may fail: batches of a rollout, tolerance for failed entities. Numbers only."""
 
 from __future__ import annotations
 

@@ -433,8 +433,8 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key("idempotent", "yes, no or default", "whether it may safely run twice; overrides what the block says"),
     Key("replayable", "`from here`, `from here only` or `reset`", "makes it a waypoint, or forgets those before"),
     Key("queue", "name", "which workers get the job"),
-    Key("run-on", "name of a type of entities", "do it for each of them; `global`: once. Otherwise what the block says, "
-        "then what the workflow says"),
+    Key("run-on", "name of a type of entities", "do it for each of them; `global`: once. Otherwise what the block "
+        "says, then what the workflow says"),
     Key("acquire", "selector, or map with `select`, `ids`, `children`, `parent` or `members`, or a list of these",
         "entities that are acquired for it, beside those of the workflow"),
     Key("metadata", "map", "anything, for tools"),
@@ -499,7 +499,7 @@ GATE_KEYS: tuple[Key, ...] = (
     Key(
         "window",
         "`HH:MM-HH:MM`, or expression",
-        "every day, e.g. `22:00-04:00`; with `+01:00` behind it if it is not UTC",
+        "every day, e.g. `22:00-04:00`; `+01:00` behind it if it is not UTC",
     ),
     Key("approval", "text, or yes", "a person has to approve"),
     Key("after", "execution id, or list of ids", "these have ended"),
