@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.errors import EntityNotHeld, LockNotHeld, StoreFull, StoreReadOnly, UnknownEntity, UnknownExecution
-from holdfast.core.views import EntityClaimView, EntityLockView, GraphView
+from holdfast.core.views import EntityHoldView, EntityLockView, GraphView
 
 from .auth import Role
 from .bodies import FreeQuery
@@ -40,5 +40,5 @@ async def free(call: Call[FreeQuery, None]) -> EntityLockView:
     return view
 
 
-async def _free(call: Call[FreeQuery, None], entity: str, holder: EntityClaimView) -> None:
+async def _free(call: Call[FreeQuery, None], entity: str, holder: EntityHoldView) -> None:
     await call.app.waiting.commit(lambda reply: call.service.submit_free(call.actor, entity, holder, reply))

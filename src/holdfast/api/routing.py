@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import compat, entity_locks, executions, page, reviving, sharing, system, verdicts, workflows, working
+from . import compat, entities, entity_locks, executions, page, reviving, sharing, system, verdicts, workflows, working
 from .routes import Router
 
 TABLES = (
@@ -12,6 +12,7 @@ TABLES = (
     verdicts.routes,
     sharing.routes,
     entity_locks.routes,
+    entities.routes,
     system.routes,
     working.routes,
     compat.routes,

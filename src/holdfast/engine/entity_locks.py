@@ -12,7 +12,7 @@ from holdfast.core.inventory import Flag
 from holdfast.core.model import Actor
 from holdfast.core.requests import FreeEntity
 from holdfast.core.rows import ClaimRow
-from holdfast.core.views import EntityClaimView, EntityLockView, FlagView, GraphEdge, GraphNode, GraphView
+from holdfast.core.views import EntityHoldView, EntityLockView, FlagView, GraphEdge, GraphNode, GraphView
 from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 
@@ -62,7 +62,7 @@ class EntityLockVerbs(ABC):
             committed(future)
         return self.entity_lock(actor, entity)
 
-    def entity_holders(self, actor: Actor, entity: str, execution: str = "") -> list[EntityClaimView]:
+    def entity_holders(self, actor: Actor, entity: str, execution: str = "") -> list[EntityHoldView]:
         view = self.entity_lock(actor, entity)
         holders = view.holders
         if execution:
@@ -73,7 +73,7 @@ class EntityLockVerbs(ABC):
             raise EntityNotHeld(f"{who} entity {entity}; `holdfast locks` lists who holds what")
         return holders
 
-    def submit_free(self, actor: Actor, entity: str, holder: EntityClaimView, reply: Reply) -> None:
+    def submit_free(self, actor: Actor, entity: str, holder: EntityHoldView, reply: Reply) -> None:
         self.engine.ask(holder.execution, FreeEntity(entity, holder.fence, actor.name), reply)
 
     def lock_graph(self, actor: Actor) -> GraphView:
@@ -100,14 +100,16 @@ def _flags(queries: Queries, tenant: str, entities: Iterable[str]) -> dict[str, 
 
 
 def _view(entity: str, claims: Sequence[EntityClaim], flags: Sequence[Flag]) -> EntityLockView:
-    holders = [_claim_view(claim) for claim in claims if claim.fence]
-    waiters = [_claim_view(claim) for claim in claims if not claim.fence]
-    marks = [FlagView(flag.kind, flag.execution, flag.reason, flag.at) for flag in flags]
+    holders = [hold_view(claim) for claim in claims if claim.fence]
+    waiters = [hold_view(claim) for claim in claims if not claim.fence]
+    marks = [FlagView(flag.execution, flag.kind, flag.reason, flag.at) for flag in flags]
     return EntityLockView(entity, holders, waiters, len(waiters), marks)
 
 
-def _claim_view(claim: EntityClaim) -> EntityClaimView:
-    return EntityClaimView(claim.execution, claim.mode.name, claim.since, claim.fence, claim.ticket, claim.priority)
+def hold_view(claim: EntityClaim) -> EntityHoldView:
+    return EntityHoldView(
+        claim.execution, claim.mode.name, claim.fence, claim.since, claim.priority, claim.ticket
+    )  # fmt: skip
 
 
 def _named_edges(claims: Sequence[ClaimRow]) -> list[GraphEdge]:
