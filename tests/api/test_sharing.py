@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import InvalidRequest, SensorTooLarge, UnknownEntity, UnknownLock, UnknownSensor
+from holdfast.core.errors import (
+    EntityNotHeld,
+    InvalidRequest,
+    SensorTooLarge,
+    UnknownEntity,
+    UnknownLock,
+    UnknownSensor,
+)
 from tests.api.support import ECHO, House, house
 
 
@@ -125,7 +133,7 @@ def test_another_tenant_has_locks_and_sensors_of_its_own(home: House) -> None:
     home.take_lock("default", "e")
     home.client.set_sensor("default", "mine", "secret")
     other = home.token("admin", "elsewhere")
-    assert home.ask("GET", "/api/v1/locks", token=other).json == {"items": []}
+    assert home.ask("GET", "/api/v1/locks", token=other).json == {"items": [], "entities": []}
     assert home.ask("POST", "/api/v1/locks/default/e/release", token=other).code == "HF0222"
     assert home.ask("GET", "/api/v1/entities/default/sensors/mine", token=other).code == "HF0223"
     assert b"secret" not in home.ask("GET", "/api/v1/entities/default", token=other).data
@@ -145,3 +153,57 @@ def test_locks_survive_the_engine(tmp_path: Path) -> None:
         assert view.holder is not None
         assert (view.holder.execution, view.fence) == (second, 2)
         assert after.client.sensor("default", "x").value == 7
+
+
+# --- entity locks ------------------------------------------------------------------------------------------
+def works_on(home: House, *ids: str) -> str:
+    """An execution that holds these devices, or waits for them, until it is stopped."""
+    for id in ids:
+        home.client.put_entity(id, type="device")
+    steps = ["wait-signal never"]
+    return home.start({"name": "upgrade", "run-on": "device", "acquire": [{"ids": list(ids)}], "steps": steps})
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    """Who waits is woken right after the commit that makes room."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_entities_are_listed_with_who_has_them_and_who_waits(home: House) -> None:
+    first, second = works_on(home, "r1", "r2"), works_on(home, "r2", "r3")
+    assert (home.client.show(first).status, home.client.show(second).status) == ("RUNNING", "SCHEDULED")
+    (view,) = home.client.entity_locks("r2")
+    assert view == home.client.entity_lock("r2")
+    assert [(claim.execution, claim.mode) for claim in view.holders] == [(first, "X")]
+    assert [claim.execution for claim in view.waiters] == [second]
+    assert {view.entity for view in home.client.entity_locks()} == {"r1", "r2", "r3"}
+    (edge,) = home.client.lock_graph().edges
+    assert (edge.waiter, edge.holder, edge.kind, edge.entity, edge.lock) == (second, first, "holder", "r2", "")
+    (reason,) = home.client.why(second).reasons
+    assert f"for 2 entities: r2 is held by execution {first[:8]} since " in reason.text
+    assert reason.text.endswith(", position 1 of 1 there")
+    home.client.cancel(first)
+    _until(lambda: [claim.execution for claim in home.client.entity_lock("r2").holders] == [second])
+    home.client.cancel(second)
+    assert home.client.entity_locks() == []
+    assert home.client.lock_graph().edges == []
+
+
+def test_an_entity_is_taken_away_and_its_history_says_by_whom(home: House) -> None:
+    first, second = works_on(home, "r1"), works_on(home, "r1")
+    with pytest.raises(EntityNotHeld):
+        home.client.free_entity("r1", second)
+    view = home.client.free_entity("r1")
+    assert first not in [claim.execution for claim in view.holders]
+    _until(lambda: [claim.execution for claim in home.client.entity_lock("r1").holders] == [second])
+    (lost,) = [event for event in home.client.events(first) if event["type"] == "EntityLost"]
+    assert (lost["entity"], lost["by"]) == ("r1", "local")
+    assert home.client.wait(first).error.code == "HF0735"
+    home.client.cancel(second)
+    with pytest.raises(EntityNotHeld):
+        home.client.free_entity("r1")
+    with pytest.raises(UnknownEntity):
+        home.client.free_entity("nobody")

@@ -30,6 +30,7 @@ from holdfast.core.rows import EntityClaims, Rows
 from holdfast.core.state import State, fold, open_state
 from holdfast.engine.entity_reads import EntityReads
 from holdfast.engine.items import Ask, Put
+from holdfast.engine.reads import TurnReads
 from holdfast.store.port import Store
 from holdfast.store.records import Batch
 from tests.core.puppets import Puppet
@@ -231,6 +232,22 @@ def test_numbers_are_handed_out_in_the_order_of_their_use() -> None:
         seen.ticket(TicketKey(ONE))
     seen.rows[TicketKey(ONE)] = 3
     assert seen.ticket(TicketKey(ONE)) == 3
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_what_was_read_of_an_entity_before_it_was_locked_is_read_again(is_shared: bool) -> None:
+    """Where others may have changed it between the two."""
+    seen = TurnReads(lambda data: None, is_shared)  # type: ignore[arg-type, return-value]
+    key, locking = EntityKey(T, "a"), ContentionKey(T, ("a",))
+    seen.learn({key: EntityRow("a")})
+    seen.learn({locking: Contention()})
+    if is_shared:
+        with pytest.raises(Missing):
+            seen.entity(key)
+        seen.learn({key: EntityRow("a", version=2), locking: Contention()})
+        assert seen.entity(key) == EntityRow("a", version=2)
+    else:
+        assert seen.entity(key) == EntityRow("a")
 
 
 def test_a_stored_claim_is_seen_as_the_turn_has_left_it() -> None:

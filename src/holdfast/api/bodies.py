@@ -11,6 +11,7 @@ from holdfast.core.model import Status
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
+    EntityLockView,
     EntityView,
     ExecutionView,
     JobView,
@@ -291,6 +292,11 @@ class LocksQuery(_Strict):
     entity: MaybeName = ""
 
 
+class FreeQuery(_Strict):
+    #: only from this execution; empty: from all that hold it
+    execution: MaybeName = ""
+
+
 class EntitiesQuery(_Strict):
     #: a selector, e.g. `type == "device" && site == "ams1"`
     where: Text = ""
@@ -369,7 +375,10 @@ class QueueList(msgspec.Struct):
 
 
 class LockList(msgspec.Struct):
+    #: locks that have a name
     items: list[LockView]
+    #: entities that executions work upon, or wait for
+    entities: list[EntityLockView] = []
 
 
 class EntityList(msgspec.Struct):

@@ -30,8 +30,9 @@ _WRITING = (StoreFull, StoreReadOnly)
 # --- locks -----------------------------------------------------------------------------------------
 @routes.add("GET", f"{API}/locks", role=Role.VIEWER, query=LocksQuery, answer=LockList)
 def locks(call: Call[LocksQuery, None]) -> LockList:
-    """Locks that are held, each with its holder and who waits for it, first come first."""
-    return LockList(call.service.locks(call.actor, call.query.entity))
+    """Locks that are held, each with its holder and who waits for it, first come first; and entities that are held."""
+    entity = call.query.entity
+    return LockList(call.service.locks(call.actor, entity), call.service.entity_locks(call.actor, entity))
 
 
 @routes.add("GET", _LOCK, role=Role.VIEWER, answer=LockView, refusals=(UnknownLock,))

@@ -12,8 +12,10 @@ from holdfast.core.model import Actor, Status
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
+    EntityLockView,
     EntityView,
     ExecutionView,
+    GraphView,
     HealthView,
     ImportView,
     JobView,
@@ -203,6 +205,18 @@ class LocalVerbs:
 
     def release_lock(self, entity: str, name: str) -> LockView:
         return self.service.release_lock(self.actor, entity, name)
+
+    def entity_locks(self, entity: str = "") -> list[EntityLockView]:
+        return self.service.entity_locks(self.actor, entity)
+
+    def entity_lock(self, entity: str) -> EntityLockView:
+        return self.service.entity_lock(self.actor, entity)
+
+    def free_entity(self, entity: str, execution: str = "") -> EntityLockView:
+        return self.service.free_entity(self.actor, entity, execution)
+
+    def lock_graph(self) -> GraphView:
+        return self.service.lock_graph(self.actor)
 
     def entities(self, *, where: str = "", type: str = "", after: str = "", limit: int = 1000) -> list[EntityView]:
         return self.service.entities(self.actor, where=where, type=type, after=after, limit=limit)

@@ -21,8 +21,10 @@ from holdfast.core.inventory import EntityChange, Imported
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
+    EntityLockView,
     EntityView,
     ExecutionView,
+    GraphView,
     HealthView,
     ImportView,
     JobView,
@@ -309,6 +311,24 @@ class Client:
         # Asked twice, it would be taken from the next one too.
         path = f"{V1}/locks/{_part(entity)}/{_part(name)}/release"
         return _decode(self._line.ask("POST", path, is_repeatable=False)[1], LockView)
+
+    def entity_locks(self, entity: str = "") -> list[EntityLockView]:
+        """Entities that are held or waited for."""
+        found = self._get("/locks", dict[str, Any], {"entity": entity} if entity else None)
+        return msgspec.convert(found.get("entities", []), list[EntityLockView])
+
+    def entity_lock(self, entity: str) -> EntityLockView:
+        return self._get(f"/locks/entities/{_part(entity)}", EntityLockView)
+
+    def free_entity(self, entity: str, execution: str = "") -> EntityLockView:
+        """Take it from the executions that hold it, or from one of them; they fail."""
+        query = f"?{urlencode({'execution': execution})}" if execution else ""
+        path = f"{V1}/locks/entities/{_part(entity)}/release{query}"
+        return _decode(self._line.ask("POST", path, is_repeatable=False)[1], EntityLockView)
+
+    def lock_graph(self) -> GraphView:
+        """Who waits for whom."""
+        return self._get("/locks/graph", GraphView)
 
     def entities(self, *, where: str = "", type: str = "", after: str = "", limit: int = 1000) -> list[EntityView]:
         """One page, by id."""

@@ -13,8 +13,10 @@ from holdfast.core.inventory import EntityChange, Imported
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
+    EntityLockView,
     EntityView,
     ExecutionView,
+    GraphView,
     HealthView,
     ImportView,
     JobView,
@@ -133,6 +135,20 @@ class Verbs(Protocol):
     def lock(self, entity: str, name: str) -> LockView: ...
 
     def release_lock(self, entity: str, name: str) -> LockView: ...
+
+    def entity_locks(self, entity: str = "") -> list[EntityLockView]:
+        """Entities that are held or waited for."""
+        ...
+
+    def entity_lock(self, entity: str) -> EntityLockView: ...
+
+    def free_entity(self, entity: str, execution: str = "") -> EntityLockView:
+        """Take it from the executions that hold it, or from one of them; they fail."""
+        ...
+
+    def lock_graph(self) -> GraphView:
+        """Who waits for whom."""
+        ...
 
     def entities(self, *, where: str = "", type: str = "", after: str = "", limit: int = 1000) -> list[EntityView]: ...
 

@@ -172,6 +172,12 @@ class LockNotHeld(Refused):
     code, status = "HF0321", 409
 
 
+class EntityNotHeld(Refused):
+    """Nobody holds that entity, so it can be taken from nobody."""
+
+    code, status = "HF0781", 409
+
+
 class ChangedHands(Refused):
     """Another execution has had the entities since."""
 

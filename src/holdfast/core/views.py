@@ -413,6 +413,44 @@ class LockView(msgspec.Struct, frozen=True):
     waiting: int
 
 
+class EntityLockView(msgspec.Struct, frozen=True):
+    """Who holds an entity, and who waits for it."""
+
+    entity: str
+    holders: list[EntityHoldView]
+    #: in the order of the queue
+    waiters: list[EntityHoldView]
+    waiting: int
+    flags: list[FlagView] = []
+
+
+class GraphNode(msgspec.Struct, frozen=True):
+    execution: str
+    workflow: str = ""
+    status: str = ""
+
+
+class GraphEdge(msgspec.Struct, frozen=True):
+    """One execution waits for another."""
+
+    waiter: str
+    holder: str
+    #: `holder`, or `waiter` where the other is only before it in the queue
+    kind: str
+    entity: str
+    #: of a named lock; empty where the entity itself is waited for
+    lock: str
+    mode: str
+    since: int
+
+
+class GraphView(msgspec.Struct, frozen=True):
+    nodes: list[GraphNode]
+    edges: list[GraphEdge]
+    #: executions that wait for each other by named locks, and will be set free soon; entities never lead to one
+    cycles: list[list[str]]
+
+
 class SensorView(msgspec.Struct, frozen=True):
     entity: str
     #: `sensor` or `config`
@@ -436,6 +474,8 @@ class EntityHoldView(msgspec.Struct, frozen=True):
     fence: int
     since: int
     priority: int = 0
+    #: of two of the same priority, who has the lower number came first
+    ticket: int = 0
 
 
 class FlagView(msgspec.Struct, frozen=True):

@@ -22,6 +22,23 @@ class Victim(NamedTuple):
 
 def victims(claims: Sequence[ClaimRow]) -> list[Victim]:
     """One of each knot of cycles; what is still tied up after it shows next time."""
+    waiters, edges = _waits(claims)
+    chosen = []
+    for knot in knots(edges):
+        youngest = max(knot, key=lambda n: (waiters[n].claim.since, waiters[n].claim.execution, waiters[n].claim.seq))
+        way = [waiters[n] for n in _way_back(edges, youngest, set(knot))]
+        chosen.append(_victim(way))
+    return chosen
+
+
+def cycles(claims: Sequence[ClaimRow]) -> list[list[str]]:
+    """Executions of each knot."""
+    waiters, edges = _waits(claims)
+    return [sorted({waiters[n].claim.execution for n in knot}) for knot in knots(edges)]
+
+
+def _waits(claims: Sequence[ClaimRow]) -> tuple[list[ClaimRow], list[list[int]]]:
+    """Claims that wait, and for each the others that have to get on before it can."""
     holders = {(row.tenant, row.entity, row.name): row for row in claims if row.fence}
     waiters = [row for row in claims if not row.fence]
     inside: dict[tuple[str, int], list[int]] = {}
@@ -32,12 +49,7 @@ def victims(claims: Sequence[ClaimRow]) -> list[Victim]:
     for row in waiters:
         holder = holders.get((row.tenant, row.entity, row.name))
         edges.append(inside.get((holder.claim.execution, holder.claim.lane), []) if holder is not None else [])
-    chosen = []
-    for knot in knots(edges):
-        youngest = max(knot, key=lambda n: (waiters[n].claim.since, waiters[n].claim.execution, waiters[n].claim.seq))
-        way = [waiters[n] for n in _way_back(edges, youngest, set(knot))]
-        chosen.append(_victim(way))
-    return chosen
+    return waiters, edges
 
 
 def _victim(way: Sequence[ClaimRow]) -> Victim:

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.codec import pack
-from holdfast.core.entity_locks import EntityClaim
 from holdfast.core.errors import InvalidRequest
 from holdfast.core.inventory import EntityChange, EntityRow, Imported, default_entity, difference
 from holdfast.core.model import DEFAULT_ENTITY, Actor
 from holdfast.core.program import Key, Missing, RelatedKey
 from holdfast.core.sensors import KINDS
 from holdfast.core.sharing import is_name
-from holdfast.core.views import EditView, EntityHoldView, EntityView, FlagView, ImportView, LockView, SensorView
+from holdfast.core.views import EditView, EntityView, FlagView, ImportView, LockView, SensorView
 from holdfast.inventory.differences import Outcome
 from holdfast.language.selectors import compile_selector
 from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 
 from .editing import DropEntity, Edit, Edited, Editing, ImportEntity, LeaveStale, PatchEntity, PutEntity, unknown
+from .entity_locks import hold_view
 from .items import DEPTH_LIMIT, Reply, committed, future_reply, is_deeper
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ class InventoryVerbs(ABC):
                 view,
                 parts=len(queries.shared(RelatedKey(tenant, "children", (id,)))),
                 members=len(queries.shared(RelatedKey(tenant, "members", (id,)))),
-                held=[_hold_view(claim) for claim in claims if claim.fence],
-                waiting=[_hold_view(claim) for claim in claims if not claim.fence],
-                past=[_hold_view(claim) for claim in queries.entity_past(tenant, id)],
+                held=[hold_view(claim) for claim in claims if claim.fence],
+                waiting=[hold_view(claim) for claim in claims if not claim.fence],
+                past=[hold_view(claim) for claim in queries.entity_past(tenant, id)],
                 flags=[FlagView(flag.execution, flag.kind, flag.reason, flag.at) for flag in queries.flags(tenant, id)],
             )
 
@@ -319,10 +319,6 @@ def _entity_view(
         row.id, row.type, row.name, row.labels, *times, sensors or [], config or [], locks or [], row.parent,
         list(row.groups), row.facts, row.source, row.external, row.version, row.is_stale,
     )  # fmt: skip
-
-
-def _hold_view(claim: EntityClaim) -> EntityHoldView:
-    return EntityHoldView(claim.execution, claim.mode.name, claim.fence, claim.since, claim.priority)
 
 
 def import_view(source: str, made: Sequence[Edited], places: dict[str, str], dry_run: bool) -> ImportView:

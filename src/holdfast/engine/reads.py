@@ -16,6 +16,7 @@ from holdfast.core.program import (
     BlockKey,
     ContentionKey,
     DefinitionKey,
+    EntityKey,
     HistoryKey,
     Key,
     LockKey,
@@ -100,6 +101,11 @@ class TurnReads(EntityReads):
                 self._sensors.setdefault(key, row)
             elif isinstance(key, ContentionKey):
                 self.learn_contention(key, row)
+                if self._is_shared:
+                    # Locked only now: what was read of them before may have been changed by others since.
+                    for id in key.ids:
+                        if (entity := EntityKey(key.tenant, id)) not in rows:
+                            self.rows.pop(entity, None)
             else:
                 self.rows[key] = row
 

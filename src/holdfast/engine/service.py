@@ -66,6 +66,7 @@ from .sharing import lock_rows
 from .showing import Unread, shown, view_of
 from .verdicts import VerdictVerbs
 from .why import Waiting, explain, offers, queue_reason, with_stumbles
+from .why_entities import contention_of
 from .wishes import Existing
 
 #: Names and keys are index entries: longer ones are refused.
@@ -361,7 +362,8 @@ class Service(VerdictVerbs):
         """`waits` is of `waits_of`."""
         program = self._program(queries, state.definition)
         workers, busy, locks = queries.workers(), queries.claim_counts(), lock_rows(queries, state)
-        view = explain(state, workers, busy, program, self.store.now(), locks, waits)
+        there = contention_of(queries, state)
+        view = explain(state, workers, busy, program, self.store.now(), locks, waits, there)
         if self._engine is None or not self._engine.agenda.has_stumbles:
             return view
         tripped = [(row, self._engine.agenda.stumble(row)) for row in queries.agenda_of(state.id)]

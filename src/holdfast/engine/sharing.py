@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.codec import pack
 from holdfast.core.errors import InvalidRequest, SensorTooLarge, UnknownEntity, UnknownLock, UnknownSensor
@@ -16,25 +15,16 @@ from holdfast.core.sensors import VALUE_LIMIT
 from holdfast.core.sharing import LOCK_SENSOR, is_name
 from holdfast.core.state import State
 from holdfast.core.views import ClaimView, LockView, SensorView
-from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 
+from .entity_locks import EntityLockVerbs
 from .items import DEPTH_LIMIT, Reply, committed, future_reply, is_deeper
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 #: Claims that one answer lists; of a lock asked for by name its whole queue, up to this.
 CLAIMS = 2000
 
 
-class SharedVerbs(ABC):
-    store: Store
-
-    @property
-    @abstractmethod
-    def engine(self) -> Engine: ...
-
+class SharedVerbs(EntityLockVerbs):
     # --- locks --------------------------------------------------------------------------------------
     def locks(self, actor: Actor, entity: str = "") -> list[LockView]:
         """Locks that are held, by entity and name, each with who waits for it."""

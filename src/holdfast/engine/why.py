@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
+from holdfast.core.entity_locks import Contention
 from holdfast.core.ids import short
 from holdfast.core.lanes import APPROVAL, DELAY, PAUSE, ROOT_LANE, WAITING, Lane
 from holdfast.core.lifecycle import may
@@ -21,6 +22,7 @@ from holdfast.store.records import WorkerRow
 
 from .agenda import Stumble
 from .patience import is_taking
+from .why_entities import begins
 
 #: As many reasons are given at the most.
 REASONS = 50
@@ -86,9 +88,11 @@ def explain(
     now: int,
     locks: Mapping[tuple[str, str], LockRow] = MappingProxyType({}),
     waits: Mapping[int, Waiting] = MappingProxyType({}),
+    there: Contention | None = None,
 ) -> WhyView:
-    """`locks` has those that it waits for, `waits` since when lanes wait and what they ask of people, if known."""
-    reasons: list[Reason] = []
+    """`locks` has those that it waits for, `waits` since when lanes wait and what they ask of people, if known; `there`
+    is what is at the entity it watches."""
+    reasons: list[Reason] = begins(state, there, now, clock)
     label = program.label
     if state.status.is_ended:
         found = [*_residue(state, label), *_ways_out(state, program)]
@@ -262,6 +266,8 @@ def _job(
     if job.about:
         hook = "rollback" if job.kind is JobKind.ROLLBACK else "verify"
         what = f"job {job.id} ({hook} of job {job.about}, step {step}, block {spec.block})"
+    elif job.kind is JobKind.ACQUIRE:
+        what = f"job {job.id} (asks which entities step {step} needs, block {spec.block})"
     elif job.status is JobStatus.RESCHEDULED and job.due == FAR:
         return Reason("verify", f"{what} may have taken effect; somebody looks before it goes on", step)
     match job.status:
