@@ -59,3 +59,39 @@ def test_locks_are_listed_and_taken_away(project: Path) -> None:
         assert (on_web.code, "lock apt of web" in on_web.err, "free, fence 2" in on_web.err) == (0, True, True)
         nobody = holdfast("locks", "release", "yum", *reach, cwd=project)
         assert (nobody.code, "HF0222" in nobody.err) == (2, True)
+
+
+def test_an_inventory_comes_in_and_goes_out_again(project: Path) -> None:
+    table = "id,type,groups,label.site,os,password\nr1,device,core,ams1,17,x\nr2,device,core,fra1,16,\n"
+    (project / "lab.csv").write_text(table)
+    dry = holdfast("inventory", "import", "lab.csv", "--dry-run", "-o", "json", cwd=project).json
+    assert (dry["added"], dry["is_dry_run"]) == (3, True)
+    done = holdfast("inventory", "import", "lab.csv", cwd=project)
+    assert (done.code, "lab (csv): 3 added, 0 changed, 0 unchanged" in done.err) == (0, True)
+    assert "HF0759" in done.err
+    again = holdfast("inventory", "import", "lab.csv", "-o", "json", cwd=project).json
+    assert (again["added"], again["changed"], again["unchanged"], again["stale"]) == (0, 0, 3, 0)
+    listed = holdfast("entity", "list", "--where", 'site == "ams1"', "-o", "json", cwd=project).json
+    assert [one["id"] for one in listed] == ["r1"]
+    out = holdfast("inventory", "export", "-o", "csv", "--where", 'type == "device"', cwd=project).out
+    assert out.splitlines()[:2] == ["id,type,name,parent,groups,label.site,fact.os", "r1,device,r1,,core,ams1,17"]
+    (project / "lab.csv").write_text(out)
+    assert "2 unchanged" in holdfast("inventory", "import", "lab.csv", cwd=project).err
+    wrong = holdfast("entity", "list", "--where", "site = 'x'", cwd=project)
+    assert (wrong.code, "HF0751" in wrong.err, "^" in wrong.err) == (2, True, True)
+    (project / "bad.csv").write_text("id\na\na\n")
+    bad = holdfast("inventory", "import", "bad.csv", cwd=project)
+    assert (bad.code, "bad.csv:3:1" in bad.err) == (2, True)
+
+
+def test_entities_are_patched_and_deleted(project: Path) -> None:
+    for words in (["core", "--type", "group"], ["r1", "-g", "core", "-f", "os=17", "-f", "ports:=48", "-f", "x=1"],
+                  ["r1:ge-0/0/1", "--parent", "r1"]):  # fmt: skip
+        assert holdfast("entity", "set", *words, cwd=project).code == 0
+    words = ["-f", "x-", "-f", "os=18", "-l", "a=b", "--leave", "core"]
+    patched = holdfast("entity", "patch", "r1", *words, "-o", "json", cwd=project).json
+    assert (patched["facts"], patched["labels"], patched["groups"]) == ({"os": 18, "ports": 48}, {"a": "b"}, [])
+    assert "HF0752" in holdfast("entity", "patch", "r1", "--name", "x", "--version", "1", cwd=project).err
+    assert "HF0754" in holdfast("entity", "delete", "r1", cwd=project).err
+    assert holdfast("entity", "delete", "r1", "--recursive", "-o", "json", cwd=project).json == ["r1", "r1:ge-0/0/1"]
+    assert "HF0221" in holdfast("entity", "get", "r1", cwd=project).err

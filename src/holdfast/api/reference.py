@@ -14,9 +14,11 @@ TITLES = {
     "executions": "Executions",
     "reviving": "Resume, replay, approve",
     "verdicts": "Ledger, rollback, ack",
-    "sharing": "Locks, entities, sensors",
+    "sharing": "Locks and sensors",
+    "entities": "Entities",
     "system": "The system",
     "worker": "Workers' own routes",
+    "compat": "For tools of the function-block notation",
     "page": "Pages for people",
 }
 
