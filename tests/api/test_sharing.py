@@ -115,7 +115,7 @@ def test_what_cannot_be_is_refused_with_a_code(home: House) -> None:
     with pytest.raises(InvalidRequest, match="holdfast locks release a --entity default"):
         home.client.set_sensor("default", "lock-a", "me")
     with pytest.raises(InvalidRequest):
-        home.client.put_entity("a/b")
+        home.client.put_entity("a?b")
     with pytest.raises(InvalidRequest):
         home.client.set_sensor("default", "x" * 300, 1)
 
