@@ -109,6 +109,8 @@ class ResumeBody(_Strict):
     reason: Text = ""
     #: only say what would be done
     dry_run: bool = False
+    #: also where other executions have had its entities since
+    accept_changes: bool = False
 
 
 class AckBody(_Strict):

@@ -134,10 +134,12 @@ class LocalVerbs:
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self.service.cancel(self.actor, id, reason)
 
-    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+    def resume(
+        self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False, accept_changes: bool = False
+    ) -> ExecutionView:
         if dry_run:
-            return self.service.plan(self.actor, id, resuming(self.actor, force, reason))
-        return self.service.resume(self.actor, id, force=force, reason=reason)
+            return self.service.plan(self.actor, id, resuming(self.actor, force, reason, accept_changes))
+        return self.service.resume(self.actor, id, force=force, reason=reason, accept_changes=accept_changes)
 
     def replay(
         self, id: str, start: str, *, force: bool = False, reason: str = "", dry_run: bool = False

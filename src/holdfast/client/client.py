@@ -204,9 +204,11 @@ class Client:
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self._post(f"/executions/{_part(id)}/cancel", {"reason": reason}, ExecutionView)
 
-    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+    def resume(
+        self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False, accept_changes: bool = False
+    ) -> ExecutionView:
         """Carry on where it failed or was stopped. A dry run answers with a `plan`, and nothing happens."""
-        body = {"force": force, "reason": reason, "dry_run": dry_run}
+        body = {"force": force, "reason": reason, "dry_run": dry_run, "accept_changes": accept_changes}
         return self._post(f"/executions/{_part(id)}/resume", body, ExecutionView, is_repeatable=dry_run)
 
     def replay(

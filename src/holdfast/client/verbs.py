@@ -74,7 +74,9 @@ class Verbs(Protocol):
 
     def cancel(self, id: str, reason: str = "") -> ExecutionView: ...
 
-    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+    def resume(
+        self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False, accept_changes: bool = False
+    ) -> ExecutionView:
         """Carry on where it failed or was stopped. A dry run answers with a `plan`, and nothing happens."""
         ...
 

@@ -283,18 +283,17 @@ class EntityQueries(ABC):
         sql = (
             "SELECT DISTINCT w.execution FROM entity_claims AS c CROSS JOIN entity_claims AS w WHERE c.execution = ?"
             " AND c.is_over + 0 = 0 AND w.tenant = c.tenant AND w.entity = c.entity AND w.is_watching = 1"
-            " AND w.execution <> c.execution ORDER BY w.execution"
+            " AND w.execution <> c.execution"
         )
-        return tuple(from_key(bytes(key)) for (key,) in self.rows(sql, (to_key(execution),)))
+        return tuple(sorted(from_key(bytes(key)) for (key,) in self.rows(sql, (to_key(execution),))))
 
     def flag_watchers(self, execution: str) -> tuple[str, ...]:
         """Executions that watch an entity which this one has quarantined."""
         sql = (
             "SELECT DISTINCT w.execution FROM entity_flags AS f CROSS JOIN entity_claims AS w WHERE f.execution = ?"
             " AND f.kind = 'quarantine' AND w.tenant = f.tenant AND w.entity = f.entity AND w.is_watching = 1"
-            " ORDER BY w.execution"
         )
-        return tuple(from_key(bytes(key)) for (key,) in self.rows(sql, (to_key(execution),)))
+        return tuple(sorted(from_key(bytes(key)) for (key,) in self.rows(sql, (to_key(execution),))))
 
     def entity_claims(self, tenant: str, entity: str = "", limit: int = 1000) -> list[EntityClaim]:
         """Held and waited for; of each entity the holders first, then who waits in the order of the queue."""
