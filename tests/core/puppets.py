@@ -11,7 +11,7 @@ from holdfast.core.decide import decide
 from holdfast.core.inventory import EntityRow
 from holdfast.core.lanes import Op
 from holdfast.core.locks import WINDOW, Claim, LockRow, ask, force, release
-from holdfast.core.model import Failure, Wait
+from holdfast.core.model import Failure, Policy, Wait
 from holdfast.core.rows import AgendaRow, LockHead, Rows, SensorChange, item_of, transit
 from holdfast.core.sensors import SensorRow
 from holdfast.core.sharing import heir_of
@@ -34,6 +34,7 @@ class Puppet:
     retention = ("", "")
     cleans_up = False
     is_replayable = True
+    policy = Policy()
 
     def __init__(self) -> None:
         #: causes it was told of
@@ -44,6 +45,9 @@ class Puppet:
 
     def pin(self, blocks: Any) -> tuple[tuple[Any, ...], list[Any]]:
         return (), []
+
+    def gates(self, input: Any, now: int) -> tuple[Any, ...]:
+        return ()
 
     def label(self, step: int) -> str:
         return str(step)

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.core.codec import pack
 from holdfast.core.lanes import Op
-from holdfast.core.model import BlobRef, BlockOffer, Failure, JobSpec, Problem, Retry, Wait, blob_digest
+from holdfast.core.model import BlobRef, BlockOffer, Failure, JobSpec, Policy, Problem, Retry, Wait, blob_digest
 from holdfast.core.program import (
     Advance,
     Begun,
@@ -39,6 +39,7 @@ class Scripted:
     retention = ("", "")
     cleans_up = False
     is_replayable = True
+    policy = Policy()
 
     def __init__(self, *branches: list[tuple[Any, ...]]) -> None:
         self.branches = branches
@@ -48,6 +49,9 @@ class Scripted:
 
     def pin(self, blocks: Any) -> tuple[tuple[JobSpec, ...], list[Problem]]:
         return SPECS, []
+
+    def gates(self, input: Any, now: int) -> tuple[Any, ...]:
+        return ()
 
     def label(self, step: int) -> str:
         return f"step-{step}"

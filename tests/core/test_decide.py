@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.core import events as e
 from holdfast.core import requests as r
-from holdfast.core.decide import LOSS_LIMIT, decide
+from holdfast.core.attempts import LOSS_LIMIT
+from holdfast.core.decide import decide
 from holdfast.core.errors import (
     DuplicateExecution,
     ExecutionEnded,

@@ -19,13 +19,17 @@ import pytest
 from holdfast.core import events
 from holdfast.core.codec import chain, pack, unpack_events
 from holdfast.core.lanes import Frame, Lane
+from holdfast.core.ledger import Entry
+from holdfast.core.model import JobSpec
 from holdfast.core.snapshot import encode
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.state import Job, State, fold, open_state
 from holdfast.language import canonical as spelled
 from holdfast.language import program_from_bytes
 
 #: Fields a frame had when the first lanes were recorded; newer records say how many theirs have.
 V2_FRAME = 8
+#: Fields that specs, jobs and entries of the ledger had before there were entities; newer records say theirs.
+V2_WIDTHS = {"specs": 8, "jobs": 18, "ledger": 6}
 FOLDER = Path(__file__).parent
 RECORDED = sorted(FOLDER.glob("*.json"))
 #: Fields a state had when the first histories were recorded; newer records name theirs.
@@ -58,7 +62,12 @@ def folded(record: dict[str, Any]) -> str:
         parts = {name: data for name, data in parts.items() if not name.startswith("lanes/")}
         if state.failure is not None:
             head["failure"] = msgspec.structs.astuple(state.failure)[:6]
+    widths = record.get("widths", V2_WIDTHS)
+    head["specs"] = [msgspec.structs.astuple(spec)[: widths["specs"]] for spec in head["specs"]]
     parts["head"] = pack(head)
+    for name, data in parts.items():
+        if data and (width := widths.get(name.partition("/")[0])):
+            parts[name] = pack([item[:width] for item in msgspec.msgpack.decode(data)])
     width = record.get("frame", V2_FRAME)
     parts = {name: _narrowed(data, width) if name.startswith("lanes/") else data for name, data in parts.items()}
     return blake2b(pack(sorted(parts.items())), digest_size=16).hexdigest()
@@ -244,8 +253,11 @@ def _write(name: str, store: Any, definitions: dict[int, dict[str, Any]]) -> Non
         program = program_from_bytes(spelled(definition))
         made = {"id": execution_id(n), "status": header.status.name, "definition": definition,
                 "labels": [program.label(step.index) for step in program.steps], "rows": rows}  # fmt: skip
-        made["fields"] = [name for name in State.__struct_fields__ if name not in ("dirty", "lanes", "jobs", "ledger")]
+        grouped = ("dirty", "lanes", "jobs", "ledger", "subjects")
+        made["fields"] = [name for name in State.__struct_fields__ if name not in grouped]
         made["frame"] = len(Frame.__struct_fields__)
+        kinds = {"specs": JobSpec, "jobs": Job, "ledger": Entry}
+        made["widths"] = {what: len(kind.__struct_fields__) for what, kind in kinds.items()}
         made["state"] = folded(made)
         path = FOLDER / f"{name}-{n}-{definition['name']}-{header.status.name.lower()}.json"
         assert not path.exists(), "recorded histories are never changed"

@@ -154,11 +154,15 @@ def test_problems_have_code_caret_and_help(text: str, code: str, under: str, hel
 
 def test_every_code_is_reached_by_a_test() -> None:
     import tests.language.test_documents as document_tests
+    import tests.language.test_entity_keys as entity_tests
+    import tests.language.test_foreign as foreign_tests
     import tests.language.test_load as load_tests
+    import tests.language.test_paths as path_tests
     import tests.language.test_pinning as pinning_tests
+    import tests.language.test_selectors as selector_tests
 
     here = {code for _, code, _, _ in CASES}
-    for module in (load_tests, document_tests, pinning_tests):
+    for module in (entity_tests, foreign_tests, path_tests, load_tests, document_tests, pinning_tests, selector_tests):
         with open(str(module.__file__)) as file:
             here |= set(re.findall(r"HF\d{4}", file.read()))
     here |= {"HF0160", "HF0161"}  # test_interpret, test_expressions

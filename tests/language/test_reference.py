@@ -24,15 +24,21 @@ from holdfast.language.names import ROOTS
 from holdfast.language.reference import reference
 from holdfast.language.schema import json_schema, schema_of
 from holdfast.language.steps import (
+    ACQUIRE_KEYS,
     BLOCK_FORMS,
     BRANCH_KEYS,
     COMMON_KEYS,
+    CONFIG_KEYS,
+    ENTITY_LOCK_KEYS,
+    GATE_KEYS,
     LOCK_KEYS,
     PARAMETER_KEYS,
     REPEAT_KEYS,
     RETRY_KEYS,
+    ROLLOUT_KEYS,
     SENSOR_KEYS,
     STEP_TYPES,
+    STRATEGY_KEYS,
     VARIABLE_KEYS,
     WORKFLOW_KEYS,
     Key,
@@ -76,7 +82,9 @@ def missing(page: str) -> list[str]:
         ("Workflow keys", WORKFLOW_KEYS), ("Inputs", PARAMETER_KEYS), ("`retry` of a step", RETRY_KEYS),
         ("`repeat` of a step", REPEAT_KEYS), ("Locks", LOCK_KEYS),
         ("Branches of `parallel`, nodes of `graph`", BRANCH_KEYS), ("Variables and sensors as maps", SENSOR_KEYS),
-        ("Variables and sensors as maps", VARIABLE_KEYS),
+        ("Variables and sensors as maps", VARIABLE_KEYS), ("`acquire`", ACQUIRE_KEYS),
+        ("`config` of a workflow", CONFIG_KEYS), ("`gates` of a workflow", GATE_KEYS),
+        ("`execution-strategy`, `rollout`, `lock` in `config`", (*STRATEGY_KEYS, *ROLLOUT_KEYS, *ENTITY_LOCK_KEYS)),
     ):  # fmt: skip
         table(title, words(keys), "key")
     table("Conditions", (*TESTS, *TURNS), "test")
@@ -125,8 +133,8 @@ def test_the_manual_knows_every_step_and_common_key() -> None:
 
 
 def test_every_kind_of_step_that_is_entered_is_in_the_table() -> None:
-    """Two are what the compiler makes of `workflow`, one is a registered type."""
-    assert ENTER.keys() - STEP_TYPES.keys() == {"settings", "each", "use"}
+    """Two are what the compiler makes of `workflow`, one is a registered type, two are about entities."""
+    assert ENTER.keys() - STEP_TYPES.keys() == {"settings", "each", "use", "entities", "batches"}
     assert STEP_TYPES.keys() <= ENTER.keys()
 
 

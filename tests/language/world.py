@@ -16,9 +16,11 @@ import pytest
 from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core import requests as r
+from holdfast.core.attempts import claim
 from holdfast.core.codec import pack, unpack, unpack_events
-from holdfast.core.decide import claim, decide
-from holdfast.core.inventory import EntityRow
+from holdfast.core.decide import decide
+from holdfast.core.entity_locks import Contention
+from holdfast.core.inventory import EntityRow, Found, has_terms
 from holdfast.core.lanes import Frame
 from holdfast.core.locks import LOCK_EVENTS, LockRow
 from holdfast.core.locks import after as lock_after
@@ -65,6 +67,14 @@ def flaky(times: int, **kinds: Any) -> Any:
     return block
 
 
+class NeedsRows(Exception):
+    """A decision needs rows that were not read."""
+
+    def __init__(self, keys: tuple[Any, ...]) -> None:
+        super().__init__(*keys)
+        self.keys = keys
+
+
 class World:
     def __init__(self, blocks: dict[str, Block] | None = None, offers: dict[str, BlockOffer] | None = None) -> None:
         self.now = 1_000_000_000
@@ -84,6 +94,13 @@ class World:
         self.transitions = 0
         #: (execution, step label, input)
         self.ran: list[tuple[str, str, Any]] = []
+        #: the same jobs, by entity
+        self.ran_on: list[str] = []
+        #: the inventory; where there is none, whatever somebody asks for exists
+        self.entities: dict[str, EntityRow] = {}
+        self._ticket = 0
+        #: whether the whole state is looked at after every transition
+        self.is_compared = True
 
     # --- Reads ---------------------------------------------------------------------------------------
     def workflow(self, key: p.WorkflowKey) -> None:
@@ -115,22 +132,61 @@ class World:
         return self.sensors[key].waiters if key in self.sensors else ()
 
     def entity(self, key: p.EntityKey) -> EntityRow | None:
-        return EntityRow(key.id)
+        return self.entities.get(key.id) if self.entities else EntityRow(key.id)
+
+    def found(self, key: p.FoundKey) -> tuple[Found, ...]:
+        return tuple(_brief(self.entities[id]) for id in key.ids if id in self.entities)
+
+    def select(self, key: p.SelectKey) -> tuple[Any, ...]:
+        rows = [row for _, row in sorted(self.entities.items()) if has_terms(row, key.terms)]
+        return tuple(_brief(row) for row in rows) if key.is_brief else tuple(rows)
+
+    def related(self, key: p.RelatedKey) -> tuple[Found, ...]:
+        rows = [row for _, row in sorted(self.entities.items())]
+        if key.relation == "children":
+            return tuple(_brief(row) for row in rows if row.parent in key.ids)
+        return tuple(_brief(row) for row in rows if not set(key.ids).isdisjoint(row.groups))
+
+    def contention(self, key: p.ContentionKey) -> Contention:
+        """Every world has one execution at a time: nobody stands in the way."""
+        return Contention(missing=tuple(id for id in key.ids if id not in self.entities))
+
+    def watchers(self, key: p.WatchersKey) -> tuple[str, ...]:
+        return ()
+
+    def flagged(self, key: p.FlaggedKey) -> tuple[str, ...]:
+        return ()
+
+    def trace(self, key: p.TraceKey) -> tuple[Any, ...]:
+        return ()
+
+    def changes(self, key: p.ChangesKey) -> tuple[Any, ...]:
+        return ()
+
+    def header_status(self, execution: str, tenant: str) -> int | None:
+        return int(self.states[execution].status) if execution in self.states else None
+
+    def ticket(self, key: p.TicketKey) -> int:
+        self._ticket += 1
+        return self._ticket
 
     def history(self, execution: str) -> list[tuple[int, tuple[e.Event, ...]]]:
         return self.histories[execution]
 
     # --- asking ------------------------------------------------------------------------------------
-    def start(self, text: str, input: Any = None, *, id: str = "e1", name: str = "", entity: str = "") -> str:
+    def start(
+        self, text: str, input: Any = None, *, id: str = "e1", name: str = "", entity: str = "",
+        on: tuple[str, ...] = (),
+    ) -> str:  # fmt: skip
         found = choose(load_workflows([Text(text, "test.yaml")]), name)
         digest = blob_digest(pack([text, name]))
         self.programs[digest] = found.program
-        self.ask(id, r.StartExecution(id, input, definition=digest, entity=entity))
+        self.ask(id, r.StartExecution(id, input, definition=digest, entity=entity, entities=on))
         return id
 
     def ask(self, id: str, request: Any) -> None:
         state = self.states.get(id) or open_state(id)
-        before = canonical(state) if state.version else b""
+        before = canonical(state) if state.version and self.is_compared else b""
         runs: list[interpret.Run] = []
 
         class Watched(interpret.Run):
@@ -141,12 +197,18 @@ class World:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(interpret, "Run", Watched)
             decided = decide(state, request, self.now, self)  # type: ignore[arg-type]
-        assert not isinstance(decided, p.Need)
+        if isinstance(decided, p.Need):
+            raise NeedsRows(decided.keys)
         if before:
             assert canonical(state) == before, "deciding changed the state"
         if decided:
             self._apply(id, state, decided)
-        if runs and not state.status.is_ended and not any(isinstance(event, e.ErrorRaised) for event in decided):
+        if (
+            self.is_compared
+            and runs
+            and not state.status.is_ended
+            and not any(isinstance(event, e.ErrorRaised) for event in decided)
+        ):
             for walk in runs[-1].walks.values():
                 _agree(walk, state)
 
@@ -226,9 +288,11 @@ class World:
         spec = state.specs[row.spec]
         given = self.whole(row.input)
         self.ran.append((id, self.programs[state.definition].label(row.step), given))
+        self.ran_on.append(row.entity)
         block = self.blocks.get(spec.block)
         try:
-            result = block(given) if block is not None else {"ran": spec.block}
+            handed = _OnEntity(given or {}, row.entity) if row.entity else given
+            result = block(handed) if block is not None else {"ran": spec.block}
         except Boom as boom:
             self.ask(id, r.FailJob(job, attempt, Failure(boom.kind, str(boom)), boom.effect))
             return
@@ -296,6 +360,18 @@ def _agree(walk: Any, state: State) -> None:
     assert {**walk.own.retries, **walk.retries} == lane.retries
     assert walk.timers == lane.timers
     assert {branch for branch in lane.results if not walk.has_result(branch)} == set()
+
+
+class _OnEntity(dict[str, Any]):
+    """The input of a block, and which entity it is for."""
+
+    def __init__(self, given: dict[str, Any], entity: str) -> None:
+        super().__init__(given)
+        self.entity = entity
+
+
+def _brief(row: EntityRow) -> Found:
+    return Found(row.id, row.type, row.parent, row.groups)
 
 
 def play(text: str, input: Any = None, blocks: dict[str, Block] | None = None, **kinds: BlockOffer) -> World:

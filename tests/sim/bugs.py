@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+import holdfast.core.attempts as attempts_module
 import holdfast.core.decide as decide_module
+import holdfast.core.ending as ending_module
 import holdfast.core.ledger as ledger_module
 import holdfast.core.rows as rows_module
 import holdfast.engine.engine as engine_module
@@ -178,13 +180,13 @@ def does_not_wait_for_what_runs(patch: Patch) -> None:
         real(self)
         self.state.running = running
 
-    patch.around(decide_module._Transition, "_settle", settle)
+    patch.around(ending_module.Ending, "_settle", settle)
 
 
 @bug("I-17")
 def retries_at_once(patch: Patch) -> None:
     """No back-off."""
-    patch.around(decide_module, "retry_at", lambda real, *a: None if real(*a) is None else a[-1])
+    patch.around(attempts_module, "retry_at", lambda real, *a: None if real(*a) is None else a[-1])
 
 
 @bug("I-17")
@@ -194,7 +196,7 @@ def retries_for_ever(patch: Patch) -> None:
     def at(real: Any, retry: Any, *arguments: Any) -> Any:
         return real(msgspec.structs.replace(retry, attempts=99), *arguments)
 
-    patch.around(decide_module, "retry_at", at)
+    patch.around(attempts_module, "retry_at", at)
 
 
 @bug("I-13", "I-17", "I-14")
@@ -218,7 +220,7 @@ def takes_any_attempt(patch: Patch) -> None:
         job = self.state.jobs.get(id)
         return job if job is not None and job.status is JobStatus.STARTED else None
 
-    patch(decide_module._Transition, "_current", current)
+    patch(attempts_module.Attempts, "_current", current)
 
 
 @bug("I-13")
@@ -414,7 +416,8 @@ def fires_early(patch: Patch) -> None:
 @bug("I-29")
 def goes_on_after_a_cancel(patch: Patch) -> None:
     """Steps are entered although somebody asked to stop."""
-    patch(decide_module, "MOVING", frozenset({Status.RUNNING, Status.CANCELLING}))
+    for module in (decide_module, ending_module, attempts_module):
+        patch(module, "MOVING", frozenset({Status.RUNNING, Status.CANCELLING}))
 
 
 # --- workers and rounds --------------------------------------------------------------------------------

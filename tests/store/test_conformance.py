@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.entity_locks import Contention, EntityClaim
 from holdfast.core.errors import Conflict, StoreUnavailable, StoreVersion
-from holdfast.core.inventory import EntityRow
+from holdfast.core.inventory import EntityChange, EntityRow, Flag
 from holdfast.core.locks import Claim, LockRow
-from holdfast.core.model import BlockOffer, Level, LogLine, Status
+from holdfast.core.model import BlockOffer, Level, LogLine, Mode, Status
 from holdfast.core.program import (
     BlobKey,
     BlockKey,
+    ChangesKey,
+    ContentionKey,
     DefinitionKey,
     EntityKey,
     HistoryKey,
@@ -25,7 +28,7 @@ from holdfast.core.program import (
     WorkflowKey,
 )
 from holdfast.core.requests import FireTimer
-from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LogRow, SensorChange
+from holdfast.core.rows import AgendaRow, ClaimRow, EntityClaims, JobRow, LogRow, SensorChange
 from holdfast.core.sensors import SensorRow, Watched
 from holdfast.store.port import Store
 from holdfast.store.queries import TABLES
@@ -77,7 +80,10 @@ def test_every_table_gives_back_what_was_put_in(store: Store) -> None:
         claims=[ClaimRow("default", "web", "a", Claim(2, A, 4, (4, 1), T0), 2)],
         sensors=[SensorChange("default", "web", "sensor", "x", [1, None], 3, T0, A)],
         sensor_waits=[("default", "web", "sensor", "x", A, 4)],
-        entities=[("default", EntityRow("web", "device", "Web", {"a": "b"}, T0, T0))],
+        entities=[("default", EntityRow("web", "device", "Web", {}, T0, T0))],
+        entity_claims=[EntityClaims("default", A, 7, 1, 8, T0, "", ("web",), (Mode.S,))],
+        flags=[("default", Flag("web", A, "suspect", "left", T0))],
+        changes=[(A, 3, EntityChange("web", facts={"x": 1}))],
     )
     put(store, whole)
     with store.reading() as q:
@@ -101,6 +107,9 @@ def test_every_table_gives_back_what_was_put_in(store: Store) -> None:
         assert q.shared(LockKey("default", "web", "a")) == LockRow(2, 3, whole.claims[0].claim)
         assert q.shared(SensorKey("default", "web", "sensor", "x")) == Watched(SensorRow([1, None], 3, T0), ((A, 4),))
         assert q.shared(EntityKey("default", "web")) == whole.entities[0][1]
+        claim = EntityClaim("web", A, Mode.S, 7, 1, 8, T0)
+        assert q.shared(ContentionKey("default", ("web",))) == Contention((), (claim,), (whole.flags[0][1],))
+        assert q.shared(ChangesKey(A)) == (whole.changes[0][2],)
         assert {table: q.count(table) for table in TABLES} == dict.fromkeys(TABLES, 1)
         assert q.orphans() == []
 

@@ -8,10 +8,11 @@ import pytest
 
 from holdfast.core.errors import Conflict
 from holdfast.core.ids import to_key
-from holdfast.core.model import LogLine, Status
+from holdfast.core.inventory import EntityChange, Flag
+from holdfast.core.model import LogLine, Mode, Status
 from holdfast.core.program import HeaderKey
 from holdfast.core.requests import FireTimer
-from holdfast.core.rows import AgendaRow, JobRow, LogRow
+from holdfast.core.rows import AgendaRow, EntityClaims, JobRow, LogRow
 from holdfast.store import keeping as kept
 from holdfast.store.keeping import Group
 from holdfast.store.port import Store
@@ -36,6 +37,10 @@ def whole(id: str) -> Batch:
         parts=[(id, "head", b"head")],
         beats=[(id, 1, 2, b"\x01")],
         starts=[StartRow("default", f"key of {id}", id, b"content", T0)],
+        entity_claims=[EntityClaims("default", id, 1, 0, 2, T0, "", ("web",), (Mode.X,))],
+        entity_claims_over=[id],
+        flags=[("default", Flag("web", id, "suspect"))],
+        changes=[(id, 1, EntityChange("web"))],
     )
 
 

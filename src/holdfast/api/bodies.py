@@ -30,6 +30,7 @@ Labels = Annotated[
     dict[Annotated[str, Meta(min_length=1, max_length=100)], Annotated[str, Meta(max_length=500)]],
     Meta(max_length=64),
 ]
+Selector = Annotated[str, Meta(min_length=1, max_length=4096)]
 Count = Annotated[int, Meta(ge=1, le=500)]
 Cursor = Annotated[int, Meta(ge=0, le=2**62)]
 Seconds = Annotated[float, Meta(ge=0, le=30)]
@@ -45,6 +46,11 @@ class _Strict(msgspec.Struct, forbid_unknown_fields=True):
 
 
 # --- requests --------------------------------------------------------------------------------------
+class ExecuteOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    #: ids of entities
+    ids: Annotated[list[Name], Meta(max_length=100_000)] = []
+
+
 class StartBody(_Strict):
     """Exactly one of `workflow`, `definition` and `source`."""
 
@@ -60,8 +66,19 @@ class StartBody(_Strict):
     labels: Labels = {}
     #: 32 hexadecimal digits made by the caller, so that a repeated request cannot start twice
     id: Annotated[str, Meta(max_length=32)] = ""
-    #: what it works upon; without one, the tenant's default entity
+    #: where sensors and locks of a workflow live that works on no entities; without one, the tenant's default entity
     entity: MaybeName = ""
+    #: ids of the entities to work upon
+    entities: Annotated[list[Name], Meta(max_length=100_000)] = []
+    #: selectors of more of them
+    select: Selector | Annotated[list[Selector], Meta(max_length=100)] = []
+    #: what has to be so before it begins, beside what the workflow says: `not-before`, `window`, `approval`, `after`,
+    #: `deadline`
+    gates: dict[str, Any] = {}
+    #: in the queues of locks; the higher goes first; without one, what the workflow says
+    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] | None = None
+    #: another way to say `entities`
+    execute_on: ExecuteOn | None = msgspec.field(default=None, name="executeOnParameters")
 
 
 class PublishBody(_Strict):
@@ -92,6 +109,17 @@ class ResumeBody(_Strict):
     reason: Text = ""
     #: only say what would be done
     dry_run: bool = False
+    #: also where other executions have had its entities since
+    accept_changes: bool = False
+
+
+class AckBody(_Strict):
+    #: what was done about it; needed where something is left
+    note: Text = ""
+
+
+class DecisionBody(_Strict):
+    reason: Text = ""
 
 
 class ReplayBody(_Strict, rename={"start": "from"}):

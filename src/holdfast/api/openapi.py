@@ -18,15 +18,18 @@ _REF = "#/components/schemas/{name}"
 _PARAMS = {
     "id": "Id of an execution (or token); of an execution the first characters suffice.",
     "name": "Name of a published workflow, of a lock, a sensor or a value of the configuration.",
-    "version": "Version of a workflow, from 1.",
+    "version": "Version of a workflow, from 1; of a block `x.y.z`, perhaps only in part.",
     "digest": "32 hexadecimal digits, from `$blob`.",
     "entity": "Id of an entity; `default` is the one every tenant has.",
+    "state": "A status, in upper or lower case.",
+    "package": "Package of a block.",
+    "block": "Name of a block, without its package.",
     "step": "Id or number of an `approve` step; `-` for the one that waits.",
 }
 
 
 def document(router: Router) -> dict[str, Any]:
-    routes = [route for route in router if route.path.startswith(API)]
+    routes = [route for route in router if route.path.startswith(API) or route.tag == "compat"]
     types: dict[Any, None] = {ErrorBody: None}
     for route in routes:
         for type in (route.answer, route.body, route.query):

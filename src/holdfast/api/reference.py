@@ -13,6 +13,7 @@ TITLES = {
     "workflows": "Workflows",
     "executions": "Executions",
     "reviving": "Resume, replay, approve",
+    "verdicts": "Ledger, rollback, ack",
     "sharing": "Locks, entities, sensors",
     "system": "The system",
     "worker": "Workers' own routes",

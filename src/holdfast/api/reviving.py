@@ -10,6 +10,7 @@ from holdfast.core.errors import (
     AmbiguousId,
     CannotReplay,
     CannotResume,
+    ChangedHands,
     ExecutionEnded,
     InvalidRequest,
     NothingToApprove,
@@ -33,7 +34,7 @@ routes = Table("reviving")
 _ONE = f"{API}/executions/{{id}}"
 _UNKNOWN = (UnknownExecution, AmbiguousId)
 _WRITING = (StoreFull, StoreReadOnly)
-_GOING_ON = (*_UNKNOWN, WrongStatus, CannotResume, CannotReplay, UnknownStep, *_WRITING)
+_GOING_ON = (*_UNKNOWN, WrongStatus, CannotResume, CannotReplay, ChangedHands, UnknownStep, *_WRITING)
 
 
 @routes.add("GET", f"{_ONE}/standing", role=Role.VIEWER, answer=StandingView, refusals=_UNKNOWN)
@@ -53,7 +54,7 @@ async def resume(call: Call[WaitQuery, ResumeBody]) -> Reply:
     With `dry_run` nothing happens, and `plan` of the answer says what would. `wait` holds the answer back until the
     new run has ended."""
     body = call.body
-    return await _go_on(call, resuming(call.actor, body.force, body.reason), body.dry_run)
+    return await _go_on(call, resuming(call.actor, body.force, body.reason, body.accept_changes), body.dry_run)
 
 
 @routes.add(

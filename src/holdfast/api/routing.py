@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from . import executions, page, reviving, sharing, system, workflows, working
+from . import compat, executions, page, reviving, sharing, system, verdicts, workflows, working
 from .routes import Router
 
 TABLES = (
     workflows.routes,
     executions.routes,
     reviving.routes,
+    verdicts.routes,
     sharing.routes,
     system.routes,
     working.routes,
+    compat.routes,
     page.routes,
 )
 

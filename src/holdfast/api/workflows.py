@@ -63,8 +63,8 @@ def _named(call: Call[PublishQuery, PublishBody | None]) -> list[tuple[str, Defi
         raise InvalidRequest(f"a name goes with one workflow, and there are {len(found)}")
     names = [name or each.program.name for each in found]
     for each in names:
-        if not each or len(each) > 200 or not each.isprintable() or any(c in "/:?#%\\ " for c in each):
-            raise InvalidRequest("a published workflow needs a name without spaces or any of / : ? # % \\")
+        if not each or len(each) > 200 or not each.isprintable() or any(c in ":?#%\\ " for c in each):
+            raise InvalidRequest("a published workflow needs a name without spaces or any of : ? # % \\")
     return list(zip(names, found, strict=True))
 
 

@@ -50,8 +50,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("resume", short_help="Carry on where an execution failed or was stopped.")
 @id_argument
 @click.option("--force", is_flag=True, help="Also where something may have happened that may not happen twice.")
+@click.option("--accept-changes", is_flag=True, help="Also where other executions have had its entities since.")
 @_options
-def resume_command(id: str, force: bool, **options: Any) -> int:
+def resume_command(id: str, force: bool, accept_changes: bool, **options: Any) -> int:
     """Carry on where an execution failed or was cancelled: what went well is kept, what failed is entered again.
 
     Where a step may have happened and may not happen twice, it goes back to the last waypoint before it; if there is
@@ -61,7 +62,7 @@ def resume_command(id: str, force: bool, **options: Any) -> int:
       holdfast resume 9f3a --dry-run
       holdfast resume 9f3a --reason "disk replaced" --follow
     """
-    return _Again(id, "", force, **options).go()
+    return _Again(id, "", force, accept_changes, **options).go()
 
 
 @click.command("replay", short_help="Do again what follows a step.")
@@ -87,17 +88,21 @@ class _Again:
     """One `resume` (no start) or `replay`."""
 
     def __init__(
-        self, id: str, start: str, force: bool, *, reason: str, dry_run: bool, yes: bool, follow: bool,
+        self, id: str, start: str, force: bool, accept_changes: bool = False, *,
+        reason: str, dry_run: bool, yes: bool, follow: bool,
         timeout: float | None, modules: tuple[str, ...], output: str, server: str, token: str, store: str,
     ) -> None:  # fmt: skip
         self.id, self.start, self.force, self.reason = id, start, force, reason
+        self.accept_changes = accept_changes
         self.dry_run, self.yes, self.is_following, self.timeout, self.output = dry_run, yes, follow, timeout, output
         self.settings = Settings({"server": server, "token": token, "store": store, "modules": modules})
 
     def ask(self, verbs: Verbs, id: str, *, dry_run: bool = False) -> ExecutionView:
         if self.start:
             return verbs.replay(id, self.start, force=self.force, reason=self.reason, dry_run=dry_run)
-        return verbs.resume(id, force=self.force, reason=self.reason, dry_run=dry_run)
+        return verbs.resume(
+            id, force=self.force, reason=self.reason, dry_run=dry_run, accept_changes=self.accept_changes
+        )
 
     def go(self) -> int:
         asks = self.force and not self.yes and self.output == "text" and sys.stdin.isatty()

@@ -15,6 +15,7 @@ from holdfast.core.views import (
     ExecutionView,
     HealthView,
     JobView,
+    LedgerView,
     LockView,
     LogView,
     PurgeView,
@@ -68,10 +69,14 @@ class LocalVerbs:
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
     ) -> ExecutionView:
         return self.service.start(
             self.actor, workflow=workflow, definition=definition, input=input, key=key, labels=labels, id=id,
-            entity=entity,
+            entity=entity, entities=entities, select=select, gates=gates, priority=priority,
         )  # fmt: skip
 
     def show(self, id: str) -> ExecutionView:
@@ -129,10 +134,12 @@ class LocalVerbs:
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self.service.cancel(self.actor, id, reason)
 
-    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+    def resume(
+        self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False, accept_changes: bool = False
+    ) -> ExecutionView:
         if dry_run:
-            return self.service.plan(self.actor, id, resuming(self.actor, force, reason))
-        return self.service.resume(self.actor, id, force=force, reason=reason)
+            return self.service.plan(self.actor, id, resuming(self.actor, force, reason, accept_changes))
+        return self.service.resume(self.actor, id, force=force, reason=reason, accept_changes=accept_changes)
 
     def replay(
         self, id: str, start: str, *, force: bool = False, reason: str = "", dry_run: bool = False
@@ -146,6 +153,18 @@ class LocalVerbs:
 
     def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView:
         return self.service.approve(self.actor, id, step, approved=approved, note=note)
+
+    def ledger(self, id: str) -> LedgerView:
+        return self.service.ledger(self.actor, id)
+
+    def ack(self, id: str, note: str = "") -> ExecutionView:
+        return self.service.ack(self.actor, id, note)
+
+    def rollback(self, id: str, reason: str = "") -> ExecutionView:
+        return self.service.rollback(self.actor, id, reason)
+
+    def fail(self, id: str, reason: str = "") -> ExecutionView:
+        return self.service.fail(self.actor, id, reason)
 
     def approvals(self) -> list[ApprovalView]:
         return self.service.approvals(self.actor)

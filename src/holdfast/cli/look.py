@@ -197,7 +197,8 @@ def _safety(view: ExecutionView) -> str:
     if view.is_safe:
         return dim("  nothing was left behind")
     jobs = ", ".join(map(str, view.residue))
-    return style(f"  unsafe: effects of job{'s' if len(view.residue) > 1 else ''} {jobs} remain", fg="red")
+    seen = dim(f"  acknowledged by {view.acked_by}") if view.acked_by else ""
+    return style(f"  unsafe: effects of job{'s' if len(view.residue) > 1 else ''} {jobs} remain", fg="red") + seen
 
 
 def _error(view: ExecutionView, full: bool) -> str:

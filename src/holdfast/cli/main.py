@@ -40,6 +40,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "logs": Entry("follow", "What its steps and blocks said."),
         "events": Entry("follow", "Its history, fact by fact."),
         "jobs": Entry("look", "Its jobs: what was done outside, by whom, with what effect."),
+        "ledger": Entry("verdict", "What an execution changed outside, and what is left of it."),
     },
     "Act": {
         "signal": Entry("act", "Send a signal to an execution."),
@@ -49,6 +50,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "approve": Entry("approve", "Approve a step that waits for it."),
         "reject": Entry("approve", "Reject a step that waits for approval."),
         "approvals": Entry("approve", "What waits for somebody's approval."),
+        "rollback": Entry("verdict", "Undo what an execution did that waits for a decision."),
+        "fail": Entry("verdict", "End an execution as it is that waits for a decision."),
+        "ack": Entry("verdict", "Acknowledge how an execution ended."),
         "purge": Entry("keep", "Forget executions that have ended."),
         "publish": Entry("act", "Publish workflows under their names."),
     },

@@ -54,6 +54,8 @@ def recap(view: ExecutionView, progress: Progress | None = None) -> None:
         show_error(view.error)
     if view.is_safe is False:
         say(style(f"  unsafe: {plural(len(view.residue), 'effect')} not undone", fg="red"))
+        if view.verdict:
+            say(style(f"  {view.verdict}", fg="red"))
     elif view.status.startswith(("FAILED_SAFE", "CANCELLED")):
         say(dim("  safe: nothing was left behind"))
     if exit_status(view) != OK:

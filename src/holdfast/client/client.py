@@ -24,6 +24,7 @@ from holdfast.core.views import (
     ExecutionView,
     HealthView,
     JobView,
+    LedgerView,
     LockView,
     LogView,
     PurgeView,
@@ -85,6 +86,10 @@ class Client:
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
         wait: float = 0,
     ) -> ExecutionView:
         """`wait`: seconds (at most 30) that the server may hold the answer back until it has ended."""
@@ -92,9 +97,13 @@ class Client:
         chosen = id or make_id(time.time_ns() // 1_000_000, os.urandom(10))
         fields = {
             "workflow": workflow, "definition": definition, "source": source, "input": input, "key": key,
-            "labels": labels or {}, "id": chosen, "entity": entity,
+            "labels": labels or {}, "id": chosen, "entity": entity, "entities": entities, "select": select,
+            "gates": gates,
         }  # fmt: skip
-        body = msgspec.json.encode({name: value for name, value in fields.items() if value or name == "input"})
+        said = {name: value for name, value in fields.items() if value or name == "input"}
+        if priority is not None:
+            said["priority"] = priority
+        body = msgspec.json.encode(said)
         path = f"{V1}/executions" + (f"?wait={wait:.3f}" if wait else "")
         try:
             _, data = self._line.ask("POST", path, body, is_repeatable=False)
@@ -195,9 +204,11 @@ class Client:
     def cancel(self, id: str, reason: str = "") -> ExecutionView:
         return self._post(f"/executions/{_part(id)}/cancel", {"reason": reason}, ExecutionView)
 
-    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+    def resume(
+        self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False, accept_changes: bool = False
+    ) -> ExecutionView:
         """Carry on where it failed or was stopped. A dry run answers with a `plan`, and nothing happens."""
-        body = {"force": force, "reason": reason, "dry_run": dry_run}
+        body = {"force": force, "reason": reason, "dry_run": dry_run, "accept_changes": accept_changes}
         return self._post(f"/executions/{_part(id)}/resume", body, ExecutionView, is_repeatable=dry_run)
 
     def replay(
@@ -215,6 +226,18 @@ class Client:
         body = {"approved": approved, "note": note}
         path = f"/executions/{_part(id)}/approvals/{_part(step)}"
         return self._post(path, body, ExecutionView, is_repeatable=False)
+
+    def ledger(self, id: str) -> LedgerView:
+        return self._get(f"/executions/{_part(id)}/ledger", LedgerView)
+
+    def ack(self, id: str, note: str = "") -> ExecutionView:
+        return self._post(f"/executions/{_part(id)}/ack", {"note": note}, ExecutionView)
+
+    def rollback(self, id: str, reason: str = "") -> ExecutionView:
+        return self._post(f"/executions/{_part(id)}/rollback", {"reason": reason}, ExecutionView, is_repeatable=False)
+
+    def fail(self, id: str, reason: str = "") -> ExecutionView:
+        return self._post(f"/executions/{_part(id)}/fail", {"reason": reason}, ExecutionView, is_repeatable=False)
 
     def approvals(self) -> list[ApprovalView]:
         return self._list("/approvals", ApprovalView)

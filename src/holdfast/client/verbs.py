@@ -16,6 +16,7 @@ from holdfast.core.views import (
     ExecutionView,
     HealthView,
     JobView,
+    LedgerView,
     LockView,
     LogView,
     PurgeView,
@@ -40,7 +41,14 @@ class Verbs(Protocol):
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
-    ) -> ExecutionView: ...
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+    ) -> ExecutionView:
+        """`entities` and `select` say what it works upon, by id and by selector; `gates` what has to be so before it
+        begins, under the keys of a workflow's `gates`."""
+        ...
 
     def show(self, id: str) -> ExecutionView: ...
 
@@ -66,7 +74,9 @@ class Verbs(Protocol):
 
     def cancel(self, id: str, reason: str = "") -> ExecutionView: ...
 
-    def resume(self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False) -> ExecutionView:
+    def resume(
+        self, id: str, *, force: bool = False, reason: str = "", dry_run: bool = False, accept_changes: bool = False
+    ) -> ExecutionView:
         """Carry on where it failed or was stopped. A dry run answers with a `plan`, and nothing happens."""
         ...
 
@@ -77,6 +87,22 @@ class Verbs(Protocol):
     def standing(self, id: str) -> StandingView: ...
 
     def approve(self, id: str, step: str = "", *, approved: bool = True, note: str = "") -> ExecutionView: ...
+
+    def ledger(self, id: str) -> LedgerView:
+        """What its jobs changed outside, and what is left of that."""
+        ...
+
+    def ack(self, id: str, note: str = "") -> ExecutionView:
+        """Somebody has seen how it ended. A note is needed where something is left."""
+        ...
+
+    def rollback(self, id: str, reason: str = "") -> ExecutionView:
+        """Undo what an execution did that waits in ERROR for a decision."""
+        ...
+
+    def fail(self, id: str, reason: str = "") -> ExecutionView:
+        """End an execution as it is that waits in ERROR for a decision."""
+        ...
 
     def approvals(self) -> list[ApprovalView]: ...
 

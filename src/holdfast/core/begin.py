@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from . import events as e
 from . import program as p
 from . import requests as r
 from . import versions
-from .errors import DuplicateExecution, UnknownEntity, UnknownWorkflow
+from .acquiring import Road, asked_for, is_running
+from .errors import DuplicateExecution, Refused, UnknownEntity, UnknownWorkflow
+from .gates import awaited, misfits
 from .lifecycle import QUIET_START
-from .model import Failure, Problem, Status
-from .state import State
+from .model import Failure, Gate, Policy, Problem, Status
+from .state import State, fold, open_state
+
+_PLAIN = Policy()
 
 
-def begin(state: State, request: r.StartExecution, reads: p.Reads) -> tuple[list[e.Event], p.Program | None]:
-    """Everything up to the first step, and the program that takes it; none where the execution has ended already."""
+def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> tuple[list[e.Event], p.Program | None]:
+    """Everything up to the first step, and the program that takes it; none where the execution has ended already, or
+    has to wait first."""
     if state.version:
         raise DuplicateExecution(f"execution {state.id} already exists; start another with a new id")
     tenant = request.actor.tenant
@@ -35,10 +44,12 @@ def begin(state: State, request: r.StartExecution, reads: p.Reads) -> tuple[list
 
     given = reads.load(state.id, request.input)
     input, problems = program.check_input(given)
+    gates, wrong = _ahead(program, request, None if problems else (input,), now, reads)
+    problems += wrong
     offers, unknown = versions.pinned(program.blocks, reads)
     problems += unknown
-    specs, misfits = program.pin(offers)
-    problems += [problem for problem in misfits if not problem.warning]
+    specs, unfit = program.pin(offers)
+    problems += [problem for problem in unfit if not problem.warning]
 
     if problems:
         # What was asked for, not what would have become of it.
@@ -53,17 +64,56 @@ def begin(state: State, request: r.StartExecution, reads: p.Reads) -> tuple[list
             request.actor,
             request.labels,
             entity=request.entity,
+            entities=request.entities,
+            select=request.select,
+            retry_of=request.retry_of,
         )
     ]
     if problems:
         return [*events, e.ExecutionFailed(Status.FAILED_SAFE, failure=_invalid(problems))], None
     if specs:
         events.append(e.BlocksPinned(specs))
+    policy = program.policy
+    if policy.works_on_entities and request.priority is not None:
+        policy = msgspec.structs.replace(policy, priority=request.priority)
+    if policy != _PLAIN:
+        events.append(e.PolicySet(policy))
     rule, hash = program.retention
     if rule:
         events.append(e.RetentionSet(rule, hash))
-    events.append(e.PhasesPassed(QUIET_START))
-    return events, program
+    if not policy.works_on_entities and not gates:
+        events.append(e.PhasesPassed(QUIET_START))
+        return events, program
+    road = Road(fold(open_state(state.id), now, events), program, now, reads)
+    road.set_out(gates)
+    return [*events, *road.events], program if is_running(road.events) else None
+
+
+def _ahead(
+    program: p.Program, request: r.StartExecution, input: tuple[Any] | None, now: int, reads: p.Reads
+) -> tuple[tuple[Gate, ...], list[Problem]]:
+    """The gates before it, and what is wrong with them or with the entities it was started on. Without an input that
+    can be used, only what was asked for with the start is looked at."""
+    gates = request.gates
+    problems: list[Problem] = []
+    try:
+        if input is not None:
+            gates = (*program.gates(*input, now), *gates)
+        problems += misfits(gates)
+        if program.policy.works_on_entities:
+            asked_for(program, request.entities, request.select)
+            if input is not None:
+                program.wanted(*input)
+        elif request.entities or request.select:
+            text = f"workflow `{program.name}` works on no entities, and was started on some"
+            problems.append(Problem("HF0739", text, help="leave them out, or let a step say what it runs on"))
+    except Refused as refused:
+        problems += refused.problems or (Problem(refused.code, refused.message),)
+    for other in {awaited(gate)[0]: None for gate in gates if gate.kind == "after" and gate.what}:
+        if reads.header_status(other, request.actor.tenant) is None:
+            text = f"it has to wait for execution {other}, and there is none of that id"
+            problems.append(Problem("HF0739", text, help="`holdfast ps` shows the executions there are"))
+    return gates, problems
 
 
 def _invalid(problems: list[Problem]) -> Failure:

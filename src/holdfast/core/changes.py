@@ -93,10 +93,13 @@ def _retry(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
 
 
 def _subject(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
-    subject = state.subjects[op[1]]
-    subject.progress = Progress(op[2])
-    subject.reason = op[3] if len(op) > 3 else ""
-    state.dirty.add(part(SUBJECTS, op[1]))
+    progress = Progress(op[2])
+    reason = op[3] if len(op) > 3 else ""
+    for index in range(op[1], (op[4] if len(op) > 4 else op[1]) + 1):
+        subject = state.subjects[index]
+        subject.progress, subject.reason = progress, reason
+        subject.step = op[5] if len(op) > 5 else -1
+        state.dirty.add(part(SUBJECTS, index))
 
 
 # --- frames ------------------------------------------------------------------------------------------
@@ -157,7 +160,9 @@ def _spawn(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
     frames = [Frame(scope, body, 0, dict(variables))]
     made = Lane(child, lane.id, branch, frames, output=lane.output)
     if more:
-        made.phase, made.entity = more
+        made.phase, made.entity = more[:2]
+        if len(more) > 2:
+            made.output = more[2]
     state.lanes[child] = made
     state.dirty.add(part(LANES, child))
     state.next_lane = child + 1

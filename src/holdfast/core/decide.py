@@ -11,31 +11,26 @@ import traceback
 from collections.abc import Callable
 from typing import Any, get_args
 
+from . import acquiring, waypoints
 from . import events as e
-from . import ledger as ledgers
 from . import program as p
 from . import requests as r
-from . import waypoints
-from .backoff import retry_at
+from .attempts import Attempts
 from .begin import begin
 from .errors import (
     CannotResume,
     ExecutionEnded,
     PayloadTooLarge,
     Refused,
-    StaleAttempt,
     UnknownExecution,
     WrongStatus,
 )
-from .ledger import Entry
+from .granting import granting
 from .lifecycle import MOVING, may
-from .model import Actor, Effect, Failure, JobSpec, JobStatus, Status
+from .model import Actor, Failure, JobStatus, Status
 from .sharing import Waking, answer, closing, facts
 from .snapshot import copy_state
 from .state import Job, State, fold, open_state
-
-#: A worker lost this often with the same job in hand is blamed on the job.
-LOSS_LIMIT = 5
 
 
 def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e.Event] | p.Need:
@@ -55,16 +50,8 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
         raise PayloadTooLarge(str(error)) from None
 
 
-def claim(state: State, id: int, worker: str) -> list[e.Event]:
-    """What `ClaimJob` means. Nothing where somebody was faster or the execution was stopped: not an error."""
-    job = state.jobs.get(id)
-    if job is not None and job.status is JobStatus.SENT and (state.status in MOVING or state.is_cleaning):
-        return [e.JobStarted(id, job.attempt + 1, worker)]
-    return []
-
-
 def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> list[e.Event]:
-    events, program = begin(state, request, reads)
+    events, program = begin(state, request, now, reads)
     if program is None:
         return events
     # The program looks at a state in which the execution is already running.
@@ -74,30 +61,10 @@ def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) ->
     return events + closing(begun, transition.events, now, reads)
 
 
-class _Transition:
+class _Transition(Attempts):
     """One request's events in the making."""
 
-    __slots__ = ("events", "is_broken", "is_turn_open", "next_job", "next_timer", "now", "reads", "state")
-
-    def __init__(self, state: State, now: int, reads: p.Reads) -> None:
-        self.state = state
-        self.now = now
-        self.reads = reads
-        self.events: list[e.Event] = []
-        self.next_job = state.next_job
-        self.next_timer = state.next_timer
-        self.is_turn_open = state.is_turn_open
-        #: a command could not be obeyed
-        self.is_broken = False
-
-    @property
-    def _is_moving(self) -> bool:
-        return self.state.status in MOVING or self.state.is_cleaning
-
-    @property
-    def _is_cancelling(self) -> bool:
-        """Whatever its last steps come to, it ends as cancelled."""
-        return self.state.is_cleaning or any(type(event) is e.CancelRequested for event in self.events)
+    __slots__ = ()
 
     # --- timers, turns -----------------------------------------------------------------------------
     def _fire(self, request: r.FireTimer) -> None:
@@ -111,126 +78,6 @@ class _Transition:
             self.events.append(e.TurnTaken(request.turn, is_open=False))
             self.is_turn_open = False
             self.advance(p.TurnGranted())
-
-    # --- jobs --------------------------------------------------------------------------------------
-    def _claim(self, request: r.ClaimJob) -> None:
-        self.events += claim(self.state, request.job, request.worker)
-
-    def _release(self, request: r.ReleaseJob) -> None:
-        job = self.state.jobs.get(request.job)
-        is_waiting = job is not None and job.status is JobStatus.RESCHEDULED and job.attempt == request.attempt
-        if job is not None and is_waiting and job.due <= self.now:
-            self.events.append(e.JobReleased(job.id))
-
-    def _complete(self, request: r.CompleteJob) -> None:
-        job = self._current(request.job, request.attempt)
-        if job is None:
-            self._refuse(request.job, request.attempt, request.result, None)
-            return
-        effect = ledgers.effect_of_success(self.state.specs[job.spec], request.effect)
-        self.events.append(e.JobSucceeded(job.id, request.attempt, request.result, effect))
-        if self._is_moving:
-            self.advance(p.JobEnded(job.lane, job.id, job.step, request.result))
-        else:
-            self._settle()
-
-    def _fail(self, request: r.FailJob) -> None:
-        job = self._current(request.job, request.attempt)
-        if job is None:
-            self._refuse(request.job, request.attempt, None, request.failure)
-            return
-        spec = self._spec(job)
-        effect = ledgers.effect_of_failure(spec, request.effect)
-        if not self._is_moving or job.is_stopping:
-            if request.is_cancelled:
-                self.events.append(e.JobCancelled(job.id, request.attempt, effect))
-            else:
-                self.events.append(e.JobFailed(job.id, request.attempt, request.failure, effect))
-            self._drained(job, request.failure, spec.may_repeat or effect is Effect.NONE)
-            return
-        if request.retry_after is not None:
-            # Polling is not a failure: the block itself says that nothing was done yet.
-            due = self.now + request.retry_after
-            said = Effect.NONE if request.effect is None else request.effect
-            self.events.append(e.JobRescheduled(job.id, request.attempt, due, None, said, request.details))
-            return
-        self._retry_or_end(job, spec, request.failure, effect, request.is_permanent, request.details)
-
-    def _retry_or_end(
-        self,
-        job: Job,
-        spec: JobSpec,
-        failure: Failure,
-        effect: Effect,
-        permanent: bool,
-        details: Any = None,
-    ) -> None:
-        # The guard: what may have happened and must not happen twice is never tried again by itself.
-        allowed = not permanent and (spec.may_repeat or effect is Effect.NONE)
-        due = retry_at(spec.retry, self.state.id, job.id, job.failures + 1, self.now) if allowed else None
-        if due is not None:
-            self.events.append(e.JobRescheduled(job.id, job.attempt, due, failure, effect, details))
-            return
-        self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
-        repeatable = spec.may_repeat or effect is Effect.NONE
-        self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure, is_repeatable=repeatable))
-
-    def _drained(self, job: Job, failure: Failure, repeatable: bool) -> None:
-        """A job that nobody waits for any more has ended."""
-        if self._is_moving:
-            self.advance(p.JobEnded(job.lane, job.id, job.step, failure=failure, is_repeatable=repeatable))
-        else:
-            self._settle()
-
-    def _lose(self, request: r.LoseJob) -> None:
-        job = self._current(request.job, request.attempt)
-        if job is None:
-            return
-        spec = self._spec(job)
-        if request.undelivered and self._is_moving and not job.is_stopping:
-            self.events.append(e.JobReleased(job.id, undelivered=True))
-            return
-        failure = Failure(request.kind, request.message)
-        if not self._is_moving or job.is_stopping:
-            effect = Effect.NONE if request.undelivered else ledgers.effect_of_failure(spec, None)
-            self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
-            self._drained(job, failure, spec.may_repeat or effect is Effect.NONE)
-        elif not spec.may_repeat:
-            label = self._label(job.step)
-            unknown = Failure(
-                "outcome-unknown",
-                f"job {job.id} (step {label}, block {spec.block}): {request.message}; nobody can tell whether"
-                " it took effect, and it may not run twice",
-                code="HF0311",
-            )
-            self._retry_or_end(job, spec, unknown, Effect.UNKNOWN, permanent=True)
-        elif request.kind == "timeout":
-            self._retry_or_end(job, spec, failure, ledgers.effect_of_failure(spec, None), False, request.details)
-        elif job.losses + 1 >= LOSS_LIMIT:
-            blamed = Failure(request.kind, f"{request.message}; {LOSS_LIMIT} workers were lost with this job")
-            self._retry_or_end(job, spec, blamed, ledgers.effect_of_failure(spec, None), permanent=True)
-        else:
-            effect = ledgers.effect_of_failure(spec, None)
-            self.events.append(e.JobRescheduled(job.id, job.attempt, self.now, failure, effect, request.details))
-            self.events.append(e.JobReleased(job.id))
-
-    def _current(self, id: int, attempt: int) -> Job | None:
-        job = self.state.jobs.get(id)
-        if job is not None and job.status is JobStatus.STARTED and job.attempt == attempt:
-            return job
-        return None
-
-    def _refuse(self, id: int, attempt: int, value: Any, failure: Failure | None) -> None:
-        """A late answer changes nothing; where the outcome was unknown, or another attempt is out, it
-        is evidence worth keeping."""
-        if not 0 < id < self.state.next_job:
-            raise StaleAttempt(f"execution {self.state.id} has no job {id}; discard this result")
-        entry = self.state.ledger.get(id)
-        job = self.state.jobs.get(id)
-        doubtful = entry is not None and entry.effect is Effect.UNKNOWN and entry.attempt == attempt
-        superseded = job is not None and not job.status.is_final and attempt <= job.attempt
-        if doubtful or superseded:
-            self.events.append(e.ResultRefused(id, attempt, failure is None, value, failure))
 
     # --- signals and stopping ----------------------------------------------------------------------
     def _signal(self, request: r.SendSignal) -> None:
@@ -277,17 +124,25 @@ class _Transition:
     # --- going on after an end -----------------------------------------------------------------------
     def _resume(self, request: r.ResumeExecution) -> None:
         program = self._ended("resume")
+        if self.state.has_undone:
+            raise CannotResume(
+                f"execution {self.state.id} was rolled back: there is nothing to carry on from; replay or retry it"
+            )
+        if not request.accepts_changes:
+            acquiring.refuse_if_changed(self.state, self.reads)
         if not request.is_forced:
             why = program.may_resume(self.state)
             if why:
                 raise CannotResume(f"execution {self.state.id} cannot carry on: {why}")
         self.events.append(e.ExecutionResumed(request.actor, request.reason, request.is_forced))
-        self._go_on(p.CarryOn(request.is_forced), program)
+        # One that was replayed, and never got its entities, is still to go again.
+        self._go_on(p.GoAgain() if self.state.go_on == "again" else p.CarryOn(request.is_forced), program)
 
     def _replay(self, request: r.ReplayExecution) -> None:
         program = self._ended("replay")
         if request.start == "end":
-            self._resume(r.ResumeExecution(request.reason, request.is_forced, request.actor))
+            resume = r.ResumeExecution(request.reason, request.is_forced, request.actor, request.accepts_changes)
+            self._resume(resume)
             return
         step, mark = waypoints.choose(self.state, program, request.start, request.is_forced, self.reads)
         self.events.append(e.ExecutionReplayed(request.actor, request.reason, request.is_forced, step, mark))
@@ -308,9 +163,48 @@ class _Transition:
     def _go_on(self, cause: p.Cause, program: p.Program) -> None:
         """The program looks at a state in which the execution is already running again."""
         running = fold(copy_state(self.state), self.now, self.events)
+        if running.status is Status.SCHEDULED:
+            road = acquiring.Road(running, program, self.now, self.reads)
+            road.lock_again()
+            self.events += road.events
+            if not acquiring.is_running(road.events):
+                return
+            running = fold(running, self.now, road.events)
         transition = _Transition(running, self.now, self.reads)
         transition.advance(cause, program)
         self.events += transition.events
+
+    # --- before it runs ------------------------------------------------------------------------------
+    def _begin(self, request: acquiring.Beginning) -> None:
+        self._set_forth(acquiring.answer(self.state, request, self.now, self.reads))
+
+    def _set_forth(self, made: list[e.Event]) -> None:
+        self.events += made
+        if acquiring.is_running(made):
+            program = self.reads.program(self.state.definition)
+            assert program is not None, "the definition of an execution is kept as long as the execution"
+            self._go_on(acquiring.cause_of(self.state), program)
+
+    def _acquired(self, job: Job, result: Any, failure: Failure | None) -> None:
+        if self.state.status is Status.RESOURCE_DISCOVERY:
+            self._set_forth(acquiring.acquired(self.state, job, result, failure, self.now, self.reads))
+        else:
+            self._settle()
+
+    def _free_entity(self, request: r.FreeEntity) -> None:
+        made, failure, undoing = acquiring.take_away(self.state, request, self.reads)
+        self.events += made
+        # What follows looks at a state in which the entity is lost: nothing is undone or looked at there any more.
+        after = _Transition(fold(copy_state(self.state), self.now, made), self.now, self.reads)
+        if after._is_moving:
+            after._obey(p.Fail(failure))
+        else:
+            after._settle()
+        self.events += after.events
+        for job in undoing:
+            after = _Transition(fold(after.state, self.now, after.events), self.now, self.reads)
+            after._undone(job, failure)
+            self.events += after.events
 
     # --- what it shares with others -------------------------------------------------------------------
     def _wake(self, request: Waking) -> None:
@@ -342,7 +236,13 @@ class _Transition:
             elif isinstance(command, p.ScheduleJob):
                 self.events.append(
                     e.JobScheduled(
-                        self.next_job, command.lane, command.step, command.spec, command.input, command.visit
+                        self.next_job,
+                        command.lane,
+                        command.step,
+                        command.spec,
+                        command.input,
+                        command.visit,
+                        command.entity,
                     )
                 )
                 self.next_job += 1
@@ -384,7 +284,13 @@ class _Transition:
                 except p.TooLong as error:
                     self._obey(p.Fail(Failure("value-too-large", f"the output: {error}", code="HF0701")))
                     return
+                granted = granting(self.state, self.events, self.now, self.reads)
+                if isinstance(granted, Failure):
+                    self._obey(p.Fail(granted))
+                    return
                 self._drop_waiting()
+                self._drop_looking()
+                self.events += granted
                 self.events.append(e.ExecutionCompleted(kept))
             case p.Fail(failure=failure, step=step):
                 if self._is_cancelling:
@@ -403,76 +309,6 @@ class _Transition:
                 else:
                     self.events += made
 
-    # --- coming to an end ----------------------------------------------------------------------------
-    def _drop_waiting(self) -> None:
-        """Cancel what has not started: jobs in queues or in back-off, and timers."""
-        scheduled: dict[int, int] = {}
-        over = set()
-        timers = dict.fromkeys(self.state.timers)
-        for event in self.events:
-            match event:
-                case e.JobScheduled(job=id):
-                    scheduled[id] = 0
-                case e.JobSucceeded(job=id) | e.JobFailed(job=id) | e.JobCancelled(job=id):
-                    over.add(id)
-                case e.TimerSet(timer=id):
-                    timers[id] = None
-                case e.TimerFired(timer=id) | e.TimerCancelled(timer=id):
-                    timers.pop(id, None)
-                case _:
-                    pass
-        waiting = {
-            id: job.attempt
-            for id, job in self.state.jobs.items()
-            if job.status in (JobStatus.SENT, JobStatus.PENDING, JobStatus.RESCHEDULED)
-        }
-        for id, attempt in (waiting | scheduled).items():
-            if id not in over:
-                self.events.append(e.JobCancelled(id, attempt))
-        self.events += [e.TimerCancelled(timer) for timer in timers]
-
-    def _settle(self) -> None:
-        """The verdict, once nothing is in flight."""
-        running = self.state.running
-        status = self.state.status
-        ended = []
-        for event in self.events:
-            match event:
-                case e.JobSucceeded() | e.JobFailed() | e.JobCancelled():
-                    job = self.state.jobs.get(event.job)
-                    if job is not None:
-                        running -= job.status is JobStatus.STARTED
-                        ended.append((job, event))
-                case e.ErrorRaised():
-                    status = Status.ERROR
-                case e.CancelRequested():
-                    status = Status.CANCELLING
-                case _:
-                    pass
-        if running:
-            return
-        ledger = dict(self.state.ledger)
-        for job, event in ended:
-            if event.effect is not Effect.NONE:
-                entry = Entry(job.id, job.step, job.spec, event.attempt, event.effect)
-                ledgers.record(ledger, entry, self._spec(job))
-        left = ledgers.residue(ledger)
-        if status is Status.CANCELLING:
-            self.events.append(e.ExecutionCancelled(left))
-        elif status is Status.ERROR:
-            verdict = Status.FAILED_UNSAFE if left else Status.FAILED_SAFE
-            self.events.append(e.ExecutionFailed(verdict, left))
-
-    def _spec(self, job: Job) -> JobSpec:
-        return self.state.specs[job.spec]
-
-    def _label(self, step: int) -> str:
-        try:
-            program = self.reads.program(self.state.definition)
-        except Refused:
-            return str(step)
-        return program.label(step) if program else str(step)
-
 
 _NEEDS = {"resume": "failed or was cancelled", "replay": "ended"}
 _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
@@ -488,10 +324,11 @@ _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.ResumeExecution: _Transition._resume,
     r.ReplayExecution: _Transition._replay,
     r.DeliverSignal: _Transition._deliver,
+    r.AckExecution: _Transition._ack,
+    r.RollBack: _Transition._roll_back,
+    r.GiveUp: _Transition._give_up,
+    r.FreeEntity: _Transition._free_entity,
+    **dict.fromkeys(get_args(acquiring.Beginning), _Transition._begin),
     **dict.fromkeys(get_args(Waking), _Transition._wake),
 }
-# The contract's placeholders; each goes when its answer is there.
-for _kind in (r.CheckGates, r.TryLocks, r.TimeOutLocks, r.AwaitEnd, r.HearEnd, r.AckExecution, r.RollBack, r.GiveUp,
-              r.MeetGate, r.FreeEntity):  # fmt: skip
-    _ANSWER.setdefault(_kind, lambda transition, request: None)
 assert {*_ANSWER, r.StartExecution} == set(get_args(r.Request)), "every request has its answer"

@@ -172,6 +172,12 @@ class LockNotHeld(Refused):
     code, status = "HF0321", 409
 
 
+class ChangedHands(Refused):
+    """Another execution has had the entities since."""
+
+    code, status = "HF0738", 409
+
+
 class StaleAttempt(Refused):
     """The attempt was superseded; discard its result."""
 
@@ -316,6 +322,49 @@ class SensorTooLarge(Refused):
     code, status = "HF0721", 413
 
 
+# --- the inventory ---------------------------------------------------------------------------------
+class BadSelector(Refused):
+    """The text is no selector."""
+
+    code, status = "HF0751", 422
+
+
+class EntityMoved(Refused):
+    """The entity is not in the version that was expected."""
+
+    code, status = "HF0752", 409
+
+
+class BadRelation(Refused):
+    """What the entity is said to be a part or a member of cannot be."""
+
+    code, status = "HF0753", 422
+
+
+class EntityNeeded(Refused):
+    """The entity cannot be deleted: somebody needs it."""
+
+    code, status = "HF0754", 409
+
+
+class EntityHeld(Refused):
+    """An execution holds the entity exclusively, so nobody else changes it."""
+
+    code, status = "HF0755", 409
+
+
+class EntityTooLarge(Refused):
+    """What is to be known about the entity is too much."""
+
+    code, status = "HF0757", 413
+
+
+class BadInventory(Refused):
+    """The inventory file has errors."""
+
+    code, status = "HF0758", 422
+
+
 class ShuttingDown(Refused):
     """The engine is shutting down."""
 
@@ -327,6 +376,19 @@ class TimedOut(Refused):
     """It did not end within the time given for waiting."""
 
     code, status = "HF0704", 504
+
+
+# --- what an execution left behind -------------------------------------------------------------------
+class NoteMissing(Refused):
+    """An execution left effects behind, and whoever acknowledges that has to say what was done about it."""
+
+    code, status = "HF0741", 422
+
+
+class NothingToUndo(Refused):
+    """Nothing of what the execution left can be undone."""
+
+    code, status = "HF0742", 409
 
 
 # --- our own fault -----------------------------------------------------------------------------------

@@ -205,6 +205,9 @@ class ExecutionFailed(_Event, frozen=True, array_like=True, tag=20):
     status: Status
     residue: tuple[int, ...] = ()
     failure: Failure | None = None
+    #: who ended it as it was, where somebody had to decide; with which words
+    actor: Actor | None = None
+    reason: str = ""
 
 
 class ExecutionCancelled(_Event, frozen=True, array_like=True, tag=21):
@@ -371,6 +374,8 @@ class EntitiesFound(_Event, frozen=True, array_like=True, tag=38):
     #: what is locked with them and not worked upon: what they are parts of, and their groups
     around: tuple[str, ...] = ()
     around_modes: tuple[Mode, ...] = ()
+    #: the outermost entity each is a part of, empty for none; an empty list says that nobody is a part of anything
+    within: tuple[str, ...] = ()
 
 
 class EntitiesQueued(_Event, frozen=True, array_like=True, tag=39):
@@ -423,6 +428,7 @@ class RollbackPlanned(_Event, frozen=True, array_like=True, tag=45):
 
     jobs: tuple[int, ...]
     actor: Actor = Actor()
+    reason: str = ""
 
 
 class EntrySettled(_Event, frozen=True, array_like=True, tag=46):
@@ -438,6 +444,8 @@ class InventoryChanged(_Event, frozen=True, array_like=True, tag=47):
     if it is gone)."""
 
     entities: tuple[tuple[str, int], ...]
+    #: one for each of them, whatever number of jobs asked for it
+    changes: tuple[EntityChange, ...] = ()
 
 
 class ExecutionAcked(_Event, frozen=True, array_like=True, tag=48):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from . import events as e
-from .model import Effect, JobSpec, JobStatus
+from .model import Effect, JobKind, JobSpec, JobStatus
 from .views import JobView, error_view
 
 
@@ -27,6 +27,9 @@ class _Job(msgspec.Struct):
     failure: Any = None
     started_at: int = 0
     ended_at: int = 0
+    entity: str = ""
+    kind: JobKind = JobKind.EXECUTE
+    about: int = 0
 
 
 def fold_jobs(history: Iterable[tuple[int, tuple[e.Event, ...]]], label: Callable[[int], str]) -> list[JobView]:
@@ -39,7 +42,9 @@ def fold_jobs(history: Iterable[tuple[int, tuple[e.Event, ...]]], label: Callabl
                 case e.BlocksPinned(specs=pinned):
                     specs = pinned
                 case e.JobScheduled():
-                    jobs[event.job] = _Job(event.job, event.step, event.spec, event.visit, event.input, at)
+                    job = _Job(event.job, event.step, event.spec, event.visit, event.input, at)
+                    job.entity, job.kind, job.about = event.entity, event.kind, event.about
+                    jobs[event.job] = job
                 case e.JobStarted():
                     job = jobs[event.job]
                     job.status, job.attempt, job.worker = JobStatus.STARTED, event.attempt, event.worker
@@ -76,7 +81,7 @@ def fold_jobs(history: Iterable[tuple[int, tuple[e.Event, ...]]], label: Callabl
             job.job,
             label(job.step),
             specs[job.spec].block,
-            specs[job.spec].kind.name,
+            job.kind.name,
             job.status.name,
             job.attempt,
             job.visit,
@@ -88,6 +93,8 @@ def fold_jobs(history: Iterable[tuple[int, tuple[e.Event, ...]]], label: Callabl
             job.scheduled_at,
             job.started_at or None,
             job.ended_at or None,
+            job.entity,
+            job.about,
         )
         for job in jobs.values()
     ]

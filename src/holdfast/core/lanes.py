@@ -32,7 +32,7 @@ START = -1
 class Fan(msgspec.Struct, array_like=True, gc=False):
     """A step that runs its body for many targets."""
 
-    #: a list, a reference to one, or ["range", first, last]
+    #: a list, a reference to one, or ["range", first, last]; of entities ["ranges", first, last, first, last, …]
     targets: Any
     count: int
     #: lanes at the same time
@@ -159,7 +159,7 @@ class Op:
     WAIT = 6  #: (Wait)
     PUSH = 7  #: (scope, body, variables)
     POP = 8  #: ()
-    SPAWN = 9  #: (lane, branch, scope, body, variables, [phase, entity]) open a lane below this one
+    SPAWN = 9  #: (lane, branch, scope, body, variables, [phase, entity, [output]]) open a lane below this one
     END = 10  #: (value) this lane has ended; its parent gets the value
     GATHER = 11  #: (step id or "", keys or None) results of the lanes below become the output, by branch
     VISIT = 12  #: (step, count)
@@ -182,4 +182,4 @@ class Op:
     REPEAT = 29  #: (step, count; 0 forgets)
     STOP = 30  #: (failure, depth) wait for what is in flight, then fail with that
     TAKE = 31  #: (step id or "") the result of the one lane below becomes the output
-    SUBJECT = 32  #: (index, Progress, [reason]) how far an entity has come
+    SUBJECT = 32  #: (index, Progress, [reason, [last index, [step]]]) how far an entity, or all up to the last, came

@@ -35,6 +35,9 @@ class Entry(msgspec.Struct, array_like=True, gc=False):
     is_failed: bool = False
     #: somebody has looked what came of it
     is_verified: bool = False
+    #: next in its chain of the plan of rollback, and next in the whole plan; see `core.undoing`
+    below: int = 0
+    then: int = 0
 
     @property
     def is_residue(self) -> bool:
@@ -59,7 +62,9 @@ def record(ledger: dict[int, Entry], entry: Entry, spec: JobSpec) -> None:
     before = ledger.get(entry.job)
     if before is not None:
         entry.unknown = before.unknown
-        if before.effect is Effect.UNKNOWN and not spec.may_repeat:
+        if before.attempt == entry.attempt:
+            entry.is_verified = before.is_verified  # more is said of the same attempt
+        elif before.effect is Effect.UNKNOWN and not spec.may_repeat:
             entry.unknown += 1
         if entry.effect is Effect.NONE and before.effect is not Effect.NONE:
             # A later attempt that did nothing does not take back what an earlier one may have done.

@@ -65,7 +65,9 @@ EDGES: tuple[Edge, ...] = (
         )
         for t in (S.RUNNING, S.SCHEDULED)
     ),
-    *(Edge(s, S.RUNNING, "replay") for s in (S.COMPLETED, S.COMPLETED_ACK)),
+    *(Edge(s, t, "replay") for s in (S.COMPLETED, S.COMPLETED_ACK) for t in (S.RUNNING, S.SCHEDULED)),
+    *(Edge(s, S.FAILED_UNSAFE, "resumed, not locked again; an earlier run left something")
+      for s in (S.SCHEDULED, S.LOCKING)),
 )  # fmt: skip
 
 _PAIRS = {(edge.source, edge.target) for edge in EDGES}
@@ -113,6 +115,8 @@ VERBS: dict[str, Verb] = {
         Verb("force-resume", _FAILED_OR_CANCELLED, "also what was in flight or UNKNOWN runs again"),
         Verb("replay", _ENDED, "do again from a waypoint"),
         Verb("retry", _ENDED, "a new execution for what failed or was never reached"),
+        Verb("rollback", frozenset({S.ERROR}), "of one that waits for a decision: undo what it did"),
+        Verb("fail", frozenset({S.ERROR}), "of one that waits for a decision: end it as it is"),
         Verb("ack", _ENDED, "somebody has seen it; a note is required where unsafe"),
         Verb("purge", _ENDED - {S.FAILED_UNSAFE}, "forget it, by retention"),
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from .entity_locks import Contention
+from .entity_locks import Contention, EntityClaim
 from .inventory import EntityChange, EntityRow, Found
 from .locks import WINDOW, LockRow
 from .model import BlobRef, BlockOffer, Failure, Gate, JobSpec, LogLine, Policy, Problem
@@ -408,8 +408,16 @@ class WatchersKey(msgspec.Struct, frozen=True):
     execution: str
 
 
+class FlaggedKey(msgspec.Struct, frozen=True):
+    """Executions that watch an entity which that execution has quarantined. Reading it locks those rows."""
+
+    tenant: str
+    execution: str
+
+
 class TicketKey(msgspec.Struct, frozen=True):
-    """A number greater than all that were ever given; each key is given one of its own, once per transaction."""
+    """A number greater than all that were ever given; each key is given one of its own, once per transaction. To be
+    asked for with the contention of the entities or after it, never before: who decides later has the greater one."""
 
     execution: str
 
@@ -421,8 +429,18 @@ class ChangesKey(msgspec.Struct, frozen=True):
 
 
 class HeaderKey(msgspec.Struct, frozen=True):
-    """The row of an execution, where its history does not matter."""
+    """The row of an execution, where its history does not matter. One of another tenant does not exist."""
 
+    execution: str
+    #: empty: whosoever it is
+    tenant: str = ""
+
+
+class TraceKey(msgspec.Struct, frozen=True):
+    """Claims of *other* executions, live or over, of mode IX or X, to entities that execution has or had a claim to,
+    under a fence greater than its own greatest one there: who may have changed them since."""
+
+    tenant: str
     execution: str
 
 
@@ -441,9 +459,11 @@ Key: TypeAlias = (
     | RelatedKey
     | ContentionKey
     | WatchersKey
+    | FlaggedKey
     | TicketKey
     | ChangesKey
     | HeaderKey
+    | TraceKey
 )
 
 
@@ -508,12 +528,18 @@ class Reads(Protocol):
 
     def watchers(self, key: WatchersKey) -> tuple[str, ...]: ...
 
+    def flagged(self, key: FlaggedKey) -> tuple[str, ...]: ...
+
     def ticket(self, key: TicketKey) -> int: ...
 
     def changes(self, key: ChangesKey) -> tuple[EntityChange, ...]: ...
 
-    def header_status(self, execution: str) -> int | None:
-        """The status another execution has, by its row; nothing where there is none."""
+    def header_status(self, execution: str, tenant: str) -> int | None:
+        """The status another execution of that tenant has, by its row; nothing where there is none."""
+        ...
+
+    def trace(self, key: TraceKey) -> tuple[EntityClaim, ...]:
+        """Sorted by entity, then fence."""
         ...
 
 

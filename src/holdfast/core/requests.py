@@ -104,6 +104,8 @@ class ResumeExecution(_Request, frozen=True):
     #: also where nobody knows whether something ran, or it may not run twice
     is_forced: bool = False
     actor: Actor = Actor()
+    #: also where others have changed its entities since
+    accepts_changes: bool = False
 
 
 class ReplayExecution(_Request, frozen=True):
@@ -113,6 +115,8 @@ class ReplayExecution(_Request, frozen=True):
     #: also from a step that is no waypoint
     is_forced: bool = False
     actor: Actor = Actor()
+    #: of `end`: also where others have changed its entities since
+    accepts_changes: bool = False
 
 
 class AckExecution(_Request, frozen=True):

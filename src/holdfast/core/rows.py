@@ -7,16 +7,17 @@ work, so what the tables hold can always be derived from the histories; `verify`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from . import events as e
 from . import requests as r
+from . import rows_entities
 from .inventory import EntityChange, EntityRow, Flag
 from .locks import Claim
-from .model import JobStatus, Level, LogLine, Mode
-from .state import State, apply
+from .model import Effect, JobKind, JobStatus, Level, LogLine, Mode
+from .state import State, apply, in_doubt, spec_of
 from .versions import place_of
 
 
@@ -144,8 +145,9 @@ class Rows:
         #: (tenant, entity, kind, name, execution, lane); the lanes that are gone go first
         self.sensor_waits: dict[tuple[str, str, str, str, str, int], None] = {}
         self.sensor_waits_gone: dict[tuple[str, int], None] = {}
-        # Entity locks, by execution. Written in this order: new places, then grants, then watches, then what was
-        # lost, then what is over. A place that is over stays as a trace of who worked upon what.
+        # Entity locks, by execution. Written in this order: what is over, then new places, grants, watches, and what
+        # was lost. (An execution may end and be resumed within one commit: its old places go, its new ones stay.) A
+        # place that is over stays as a trace of who worked upon what. A grant or a release ends its watch.
         self.entities_queued: dict[str, EntityClaims] = {}
         #: execution → (fence, since) of a place that is stored already
         self.entities_granted: dict[str, tuple[int, int]] = {}
@@ -163,6 +165,19 @@ class Rows:
         #: (execution, job, change): asked for, kept aside
         self.changes: list[tuple[str, int, EntityChange]] = []
         self.changes_gone: dict[str, None] = {}
+
+    def at(self, execution: str, item: str, due: int, request: r.Due) -> AgendaRow:
+        return AgendaRow(execution, item, due, request)
+
+    def log(self, state: State, line: LogLine) -> None:
+        self.logs.append(LogRow(state.id, 0, state.at, line))
+
+    def place(self, state: State, ticket: int, fence: int, watch: str, asked: dict[str, Mode]) -> None:
+        """Its place at every entity it asks for, or has under a fence."""
+        names, modes = tuple(asked), tuple(asked.values())
+        self.entities_queued[state.id] = EntityClaims(
+            state.tenant, state.id, ticket, state.policy.priority, fence, state.at, watch, names, modes
+        )
 
     @property
     def is_sharing(self) -> bool:
@@ -198,7 +213,7 @@ def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> Non
 
 def queued(state: State, id: int) -> JobRow:
     job = state.jobs[id]
-    spec = state.specs[job.spec]
+    spec = spec_of(state, job)
     return JobRow(state.id, id, spec.queue, place_of(spec), state.at, job.attempt, "", spec.timeout)
 
 
@@ -217,7 +232,13 @@ def _job_released(state: State, event: e.JobReleased, rows: Rows) -> None:
     rows.agenda[state.id, f"job/{event.job}"] = None
 
 
-def _job_over(state: State, event: e.JobSucceeded | e.JobFailed, rows: Rows) -> None:
+def _job_succeeded(state: State, event: e.JobSucceeded, rows: Rows) -> None:
+    rows.jobs[state.id, event.job] = None
+    if event.changes:
+        rows.changes += [(state.id, event.job, change) for change in event.changes]
+
+
+def _job_failed(state: State, event: e.JobFailed, rows: Rows) -> None:
     rows.jobs[state.id, event.job] = None
 
 
@@ -253,7 +274,10 @@ def _job_stop_asked(state: State, event: e.JobStopAsked, rows: Rows) -> None:
 
 def _cancel_requested(state: State, event: e.CancelRequested, rows: Rows) -> None:
     if not event.cleans_up:
-        started = [id for id, job in state.jobs.items() if job.status is JobStatus.STARTED]
+        # Whoever looks what came of a job is let alone: the verdict needs the answer.
+        started = [
+            id for id, job in state.jobs.items() if job.status is JobStatus.STARTED and job.kind is not JobKind.VERIFY
+        ]
         rows.stopping += [(state.id, id) for id in started]
 
 
@@ -344,9 +368,34 @@ def _sensor_left(state: State, event: e.SensorLeft, rows: Rows) -> None:
     rows.agenda[state.id, item_of(r.WakeSensor(event.lane))] = None
 
 
-def item_of(request: r.WakeLock | r.WakeSensor | r.BreakLock | r.LoseLock | r.DeliverSignal) -> str:
+#: requests that leave the agenda when they arrive, whatever comes of them
+Arriving: TypeAlias = (
+    r.WakeLock
+    | r.WakeSensor
+    | r.BreakLock
+    | r.LoseLock
+    | r.DeliverSignal
+    | r.CheckGates
+    | r.TryLocks
+    | r.TimeOutLocks
+    | r.AwaitEnd
+    | r.HearEnd
+)
+
+
+def item_of(request: Arriving) -> str:
     """Where on the agenda of its execution a wake-up stands."""
     match request:
+        case r.CheckGates():
+            return rows_entities.GATES
+        case r.TryLocks():
+            return rows_entities.LOCKS
+        case r.TimeOutLocks():
+            return rows_entities.TIMEOUT
+        case r.AwaitEnd(execution=execution):
+            return f"await/{execution}"
+        case r.HearEnd(execution=execution):
+            return f"heard/{execution}"
         case r.WakeLock(entity, name, lane):
             return f"lock/{entity}/{name}/{lane}"
         case r.WakeSensor(lane=lane):
@@ -360,16 +409,58 @@ def item_of(request: r.WakeLock | r.WakeSensor | r.BreakLock | r.LoseLock | r.De
 
 
 def _ended(state: State, event: e.Event, rows: Rows) -> None:
+    if state.awaited_by or state.gates:
+        rows_entities.end(state, rows)
     if state.is_turn_open:
         rows.agenda[state.id, f"turn/{state.turn}"] = None
+    if state.has_changes:
+        # Made in this very commit, or never.
+        rows.changes = [asked for asked in rows.changes if asked[0] != state.id]
+        rows.changes_gone[state.id] = None
+    if state.ledger:
+        rows.flags += [(state.tenant, flag) for flag in flags_of(state)]
+
+
+def flags_of(state: State) -> list[Flag]:
+    """One for each entity that an ended execution left in doubt."""
+    kind = "quarantine" if state.policy.on_unsafe == "quarantine" else "suspect"
+    why: dict[str, list[str]] = {}
+    for job in in_doubt(state):
+        entry = state.ledger[job]
+        if entry.entity:
+            done = "took effect" if entry.effect is Effect.DONE and not entry.unknown else "may have taken effect"
+            why.setdefault(entry.entity, []).append(f"job {job} {done}")
+    return [Flag(entity, state.id, kind, ", ".join(why[entity][-3:]), state.ended_at) for entity in sorted(why)]
+
+
+def _effect_verified(state: State, event: e.EffectVerified, rows: Rows) -> None:
+    # The job waits no longer for somebody to look; what follows may have it wait for something else.
+    job = state.jobs.get(event.job)
+    if job is not None and job.status is JobStatus.RESCHEDULED:
+        rows.agenda[state.id, f"job/{event.job}"] = None
+
+
+def _acked(state: State, event: e.ExecutionAcked, rows: Rows) -> None:
+    _unflag(state, rows)
+    rows_entities.wake(event.woken, state.at, rows)
+
+
+def _revived(state: State, event: e.ExecutionResumed | e.ExecutionReplayed, rows: Rows) -> None:
+    _unflag(state, rows)
+
+
+def _unflag(state: State, rows: Rows) -> None:
+    """Also what was flagged in the same turn; whatever is flagged after it stays, for what is gone is written first."""
+    rows.flags = [(tenant, flag) for tenant, flag in rows.flags if flag.execution != state.id]
+    rows.flags_gone[state.id] = None
 
 
 _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
     e.LaneAdvanced: _lane_advanced,
     e.JobScheduled: _job_scheduled,
     e.JobReleased: _job_released,
-    e.JobSucceeded: _job_over,
-    e.JobFailed: _job_over,
+    e.JobSucceeded: _job_succeeded,
+    e.JobFailed: _job_failed,
     e.JobCancelled: _job_cancelled,
     e.JobRescheduled: _job_rescheduled,
     e.TimerSet: _timer_set,
@@ -387,7 +478,12 @@ _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
     e.SensorChanged: _sensor_changed,
     e.SensorAwaited: _sensor_awaited,
     e.SensorLeft: _sensor_left,
+    e.EffectVerified: _effect_verified,
+    e.ExecutionAcked: _acked,
+    e.ExecutionResumed: _revived,
+    e.ExecutionReplayed: _revived,
     e.ExecutionCompleted: _ended,
     e.ExecutionFailed: _ended,
     e.ExecutionCancelled: _ended,
+    **rows_entities.FOLLOW,
 }

@@ -156,6 +156,9 @@ def closing(state: State, events: list[e.Event], now: int, reads: p.Reads) -> li
     locks go to their heirs and its places in queues are left in the very transition that ends it."""
     if not events or type(events[-1]) not in ENDINGS:
         return events
+    if _has_place(state, events):
+        woken = reads.watchers(p.WatchersKey(state.tenant, state.id))
+        events = [*events[:-1], e.EntitiesReleased(woken), events[-1]]
     if not state.locks and not state.awaits and SHARED.isdisjoint(map(type, events)):
         return events
     given: list[e.Event] = []
@@ -171,6 +174,18 @@ def closing(state: State, events: list[e.Event], now: int, reads: p.Reads) -> li
         given += _given_back(state, lock, by_lock[lock], moves.get(lock, []), now, reads)
     given += [e.SensorLeft(lane) for lane in sorted(_awaits(state, events))]
     return [*events[:-1], *given, events[-1]]
+
+
+def _has_place(state: State, events: list[e.Event]) -> bool:
+    """Whether it holds entities, or waits for them, after these events."""
+    has_place = state.ticket > 0
+    for event in events:
+        kind = type(event)
+        if kind is e.EntitiesLocked or kind is e.EntitiesQueued:
+            has_place = True
+        elif kind is e.EntitiesReleased:
+            has_place = False
+    return has_place
 
 
 def _given_back(

@@ -7,6 +7,7 @@ allowed never became an event. It marks which snapshot parts it touched, nothing
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, get_args
 
 import msgspec
@@ -15,6 +16,7 @@ from . import events as e
 from . import ledger as ledgers
 from . import locks as locking
 from . import sensors as sensing
+from . import undoing
 from .changes import GROUP_BITS, JOBS, LANES, LEDGER, SUBJECTS, change, part, restore_mark
 from .lanes import ROOT_LANE, Frame, Lane, Mark
 from .ledger import Entry
@@ -30,11 +32,20 @@ from .model import (
     JobStatus,
     Mode,
     Policy,
+    Retry,
     Status,
     Undo,
     Wait,
 )
 from .subjects import Progress, Subject
+from .undoing import Standing
+
+#: Kinds of jobs that are about other jobs. Their ends never reach the program.
+HOOKS = frozenset({JobKind.VERIFY, JobKind.ROLLBACK})
+#: How often a hook is tried.
+HOOK_RETRY = Retry(3)
+#: When a job is due that waits for somebody to look what came of its last attempt: the end of the year 9999.
+FAR = 253_402_300_799_000_000
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):
@@ -127,6 +138,8 @@ class State(msgspec.Struct, gc=False):
     watch: str = ""
     #: since when it waits for its entities, or has them
     locked_at: int = 0
+    #: what its program is told once it has its entities again: `carry-on`, `forced` or `again`; empty: it begins
+    go_on: str = ""
     #: jobs have asked for changes of the inventory
     has_changes: bool = False
     #: who waits for its end
@@ -159,6 +172,16 @@ class State(msgspec.Struct, gc=False):
     jobs_total: int = 0
     #: jobs in a worker's hands
     running: int = 0
+    #: VERIFY and ROLLBACK jobs that are not over
+    hooks: int = 0
+    #: how far rollback has come
+    undoing: Standing = msgspec.field(default_factory=Standing)
+    #: something was undone since it last began
+    has_undone: bool = False
+    #: it was asked to stop, whatever its status is now
+    is_cancelled: bool = False
+    #: entities taken away from it by force
+    lost: tuple[str, ...] = ()
     #: snapshot parts changed since the last snapshot, as `part` numbers them; bookkeeping of the store's,
     #: not part of the fold
     dirty: set[int] = set()
@@ -193,6 +216,7 @@ def _job_scheduled(state: State, event: e.JobScheduled) -> None:
     job = Job(id, event.lane, event.step, event.spec, event.input, event.visit, scheduled_at=state.at)
     if event.entity or event.kind is not _EXECUTE:
         job.entity, job.kind, job.about = event.entity, event.kind, event.about
+        state.hooks += event.kind in HOOKS
     state.jobs[id] = job
     state.dirty.add(id >> GROUP_BITS << 2 | JOBS)
     state.next_job = id + 1
@@ -217,14 +241,20 @@ def _job_succeeded(state: State, event: e.JobSucceeded) -> None:
     state.jobs_done += 1
     if event.changes:
         state.has_changes = True
-    _account(state, job, event.attempt, event.effect)
+    if job.kind is _EXECUTE:
+        _account(state, job, event.attempt, event.effect)
+    else:
+        _forget_hook(state, job)
 
 
 def _job_failed(state: State, event: e.JobFailed) -> None:
     job = _leave(state, event.job)
     job.status, job.failure = JobStatus.FAILED, event.failure
     state.jobs_done += 1
-    _account(state, job, event.attempt, event.effect)
+    if job.kind is _EXECUTE:
+        _account(state, job, event.attempt, event.effect)
+    else:
+        _forget_hook(state, job)
 
 
 def _job_rescheduled(state: State, event: e.JobRescheduled) -> None:
@@ -235,6 +265,8 @@ def _job_rescheduled(state: State, event: e.JobRescheduled) -> None:
         is_loss = event.failure.kind == "worker-lost"
         job.losses += is_loss
         job.failures += not is_loss
+        if event.due == FAR:
+            job.failure = event.failure  # until somebody has looked what came of it
     _account(state, job, event.attempt, event.effect)
 
 
@@ -250,6 +282,7 @@ def _job_cancelled(state: State, event: e.JobCancelled) -> None:
     job.status = JobStatus.CANCELLED
     state.jobs_done += 1
     _account(state, job, event.attempt, event.effect)
+    state.hooks -= job.kind in HOOKS
     del state.jobs[event.job]
 
 
@@ -317,6 +350,8 @@ def _phases_passed(state: State, event: e.PhasesPassed) -> None:
     else:
         for status in event.statuses:
             _to(state, status)
+    if state.status is Status.RUNNING:
+        state.go_on = ""
     if state.status is Status.RUNNING and ROOT_LANE not in state.lanes:
         state.started_at = state.at
         state.lanes[ROOT_LANE] = Lane(ROOT_LANE, frames=[Frame(-1)])
@@ -329,6 +364,7 @@ def _blocks_pinned(state: State, event: e.BlocksPinned) -> None:
 
 def _cancel_requested(state: State, event: e.CancelRequested) -> None:
     _to(state, Status.CANCELLING)
+    state.is_cancelled = True
     state.cancel_reason = event.reason
     state.is_cleaning = event.cleans_up
 
@@ -363,10 +399,14 @@ def _job_stop_asked(state: State, event: e.JobStopAsked) -> None:
 
 
 def _execution_resumed(state: State, event: e.ExecutionResumed) -> None:
+    # One that was replayed, and never got its entities, is still to go again.
+    if state.go_on != "again":
+        state.go_on = "forced" if event.is_forced else "carry-on"
     _reopen(state)
 
 
 def _execution_replayed(state: State, event: e.ExecutionReplayed) -> None:
+    state.go_on = "again"
     _reopen(state)
     root = state.lanes.get(ROOT_LANE)
     if root is None:  # it never began, or ended before lanes were kept
@@ -391,8 +431,17 @@ def _gates_set(state: State, event: e.GatesSet) -> None:
 
 
 def _entities_found(state: State, event: e.EntitiesFound) -> None:
-    found = zip(event.ids, event.types, event.modes, strict=True)
-    state.subjects = {index: Subject(index, *each) for index, each in enumerate(found)}
+    before = {subject.id: subject for subject in state.subjects.values()}
+    state.subjects = {}
+    for index, each in enumerate(zip(event.ids, event.types, event.modes, strict=True)):
+        subject = state.subjects[index] = Subject(index, *each)
+        if before:  # found again: how far each has come stays
+            subject.progress, subject.reason = before[subject.id].progress, before[subject.id].reason
+    for id in [id for id, job in state.jobs.items() if job.kind is JobKind.ACQUIRE]:
+        del state.jobs[id]  # what it said is in the set
+        state.dirty.add(part(JOBS, id))
+    for index, whole in enumerate(event.within):
+        state.subjects[index].within = whole
     state.around = dict(zip(event.around, event.around_modes, strict=True))
     state.dirty.update(part(SUBJECTS, index) for index in state.subjects)
 
@@ -407,6 +456,7 @@ def _entities_watched(state: State, event: e.EntitiesWatched) -> None:
 
 def _entities_locked(state: State, event: e.EntitiesLocked) -> None:
     state.fence, state.ticket, state.watch, state.locked_at = event.fence, event.ticket, "", state.at
+    state.lost = ()
 
 
 def _entities_released(state: State, event: e.EntitiesReleased) -> None:
@@ -419,6 +469,7 @@ def _entity_lost(state: State, event: e.EntityLost) -> None:
             subject.progress, subject.reason = Progress.LOST, f"taken away by {event.by}" if event.by else ""
             state.dirty.add(part(SUBJECTS, subject.index))
     state.around.pop(event.entity, None)
+    state.lost = (*state.lost, event.entity)
 
 
 def _effect_verified(state: State, event: e.EffectVerified) -> None:
@@ -431,14 +482,19 @@ def _effect_verified(state: State, event: e.EffectVerified) -> None:
 
 def _rollback_planned(state: State, event: e.RollbackPlanned) -> None:
     _to(state, Status.ROLLBACK)
+    state.is_cleaning = False
+    state.undoing = undoing.section(state.ledger, undoing.link(state.ledger, state.subjects))[1]
+    state.dirty.update(part(LEDGER, job) for job in event.jobs)
 
 
 def _entry_settled(state: State, event: e.EntrySettled) -> None:
     entry = state.ledger[event.job]
     entry.undo = event.outcome
     entry.reason = event.failure.message if event.failure is not None else ""
+    state.undoing = undoing.settle(state.undoing, state.ledger, event.job, event.outcome)
     if event.outcome is Undo.UNDONE:
         entry.effect, entry.unknown = Effect.UNDONE, 0
+        state.has_undone = True
     state.dirty.add(part(LEDGER, event.job))
 
 
@@ -524,17 +580,34 @@ def _end(state: State, status: Status, residue: tuple[int, ...]) -> None:
     for lane in state.lanes.values():
         if lane.timers:
             lane.timers = {}
-    state.running = 0
+    state.running = state.hooks = 0
     state.is_cleaning = False
+    state.undoing = Standing()
 
 
 def _reopen(state: State) -> None:
-    _to(state, Status.RUNNING)
+    if state.policy.works_on_entities:
+        _to(state, Status.SCHEDULED)
+        for subject in state.subjects.values():
+            if subject.progress is Progress.LOST:
+                subject.progress, subject.reason = Progress.REACHED, ""
+                state.dirty.add(part(SUBJECTS, subject.index))
+    else:
+        _to(state, Status.RUNNING)
+        state.go_on = ""
+    state.lost = ()
+    state.awaited_by = ()  # they have been told of the end
     state.run += 1
     state.ended_at = 0
     state.is_turn_open = False
     state.failure, state.failed_step, state.cancel_reason = None, "", ""
     state.output, state.residue = None, ()
+    state.is_cancelled = state.has_undone = False
+    state.acked_by = state.ack_note = ""
+    for entry in state.ledger.values():
+        if entry.undo is not Undo.NOT_TRIED and entry.effect is not Effect.UNDONE:
+            entry.undo, entry.reason = Undo.NOT_TRIED, ""  # the next rollback tries again
+            state.dirty.add(part(LEDGER, entry.job))
 
 
 def _leave(state: State, id: int) -> Job:
@@ -546,11 +619,39 @@ def _leave(state: State, id: int) -> Job:
     return job
 
 
+def _forget_hook(state: State, job: Job) -> None:
+    """Nobody else takes notice of the end of a VERIFY or ROLLBACK job."""
+    if job.kind in HOOKS:
+        state.hooks -= 1
+        del state.jobs[job.id]
+
+
 def _account(state: State, job: Job, attempt: int, effect: Effect) -> None:
     if job.kind is not _EXECUTE or (effect is Effect.NONE and job.id not in state.ledger):
         return
     state.dirty.add(job.id >> GROUP_BITS << 2 | LEDGER)
     ledgers.record(state.ledger, entry_of(job, attempt, effect, state.specs[job.spec]), state.specs[job.spec])
+
+
+def spec_of(state: State, job: Job) -> JobSpec:
+    """Whatever its block says of itself, a rollback may be tried again, and looking changes nothing."""
+    spec = state.specs[job.spec]
+    return spec if job.kind is _EXECUTE else _as_kind(spec, job.kind)
+
+
+@lru_cache(maxsize=1024)
+def _as_kind(spec: JobSpec, kind: JobKind) -> JobSpec:
+    is_rollback = kind is JobKind.ROLLBACK
+    retry = HOOK_RETRY if kind in HOOKS else spec.retry
+    return msgspec.structs.replace(spec, kind=kind, pure=not is_rollback, idempotent=is_rollback, retry=retry)
+
+
+def in_doubt(state: State) -> tuple[int, ...]:
+    """What somebody has to answer for after the end, by job: what was left behind; of one that completed, what failed
+    and was tolerated."""
+    if state.status not in (Status.COMPLETED, Status.COMPLETED_ACK):
+        return state.residue
+    return tuple(sorted(job for job, entry in state.ledger.items() if entry.is_failed and entry.is_residue))
 
 
 def entry_of(job: Job, attempt: int, effect: Effect, spec: JobSpec) -> Entry:

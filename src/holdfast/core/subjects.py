@@ -28,3 +28,16 @@ class Subject(msgspec.Struct, array_like=True, gc=False):
     progress: Progress = Progress.NEVER_REACHED
     #: why it failed
     reason: str = ""
+    #: the outermost entity it is a part of; empty if none
+    within: str = ""
+    #: index of the step it failed in; -1 where it has not failed
+    step: int = -1
+
+
+_RANKS = {"group": 0, "device": 1, "interface": 2}
+
+
+def order_of(type: str, id: str) -> tuple[int, str, str]:
+    """What subjects are sorted by: the whole before its parts, those of one type side by side."""
+    rank = _RANKS.get(type, 3)
+    return rank, type if rank == 3 else "", id

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from .model import DEFAULT_ENTITY, Actor, BlockOffer, Failure, LogLine
-from .state import State
+from .state import State, in_doubt
+from .verdict import verdict_of
 
 
 class Summary(msgspec.Struct, array_like=True):
@@ -20,6 +21,12 @@ class Summary(msgspec.Struct, array_like=True):
     failed_step: str = ""
     residue: tuple[int, ...] = ()
     cancel_reason: str = ""
+    #: what it left, in a sentence
+    verdict: str = ""
+    #: how many effects somebody has to answer for
+    doubts: int = 0
+    acked_by: str = ""
+    ack_note: str = ""
 
 
 def summary_of(state: State) -> Summary:
@@ -31,6 +38,10 @@ def summary_of(state: State) -> Summary:
         state.failed_step,
         state.residue,
         state.cancel_reason,
+        verdict_of(state),
+        len(in_doubt(state)) if state.status.is_ended else 0,
+        state.acked_by,
+        state.ack_note,
     )
 
 
@@ -182,6 +193,11 @@ class ExecutionView(msgspec.Struct, frozen=True):
     entity: str = DEFAULT_ENTITY
     #: what would be done; only in answers to a dry run
     plan: PlanView | None = None
+    #: of one that has ended: what it left behind, in a sentence; empty for one that completed and left no doubt
+    verdict: str = ""
+    #: who acknowledged its end, and with which words
+    acked_by: str = ""
+    ack_note: str = ""
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -202,6 +218,58 @@ class JobView(msgspec.Struct, frozen=True):
     scheduled_at: int
     started_at: int | None
     ended_at: int | None
+    entity: str = ""
+    #: of VERIFY and ROLLBACK: the job it is about; 0 for any other
+    about: int = 0
+
+
+class LateView(msgspec.Struct, frozen=True):
+    """An answer that came when nobody waited for it any more: evidence."""
+
+    #: the job itself, or one that looked at it or undid it
+    job: int
+    attempt: int
+    at: int
+    is_success: bool
+    value: Any
+    error: ErrorView | None
+
+
+class LedgerLine(msgspec.Struct, frozen=True):
+    """What a job did outside, or may have done."""
+
+    job: int
+    step: str
+    block: str
+    #: empty for none
+    entity: str
+    attempt: int
+    #: NONE, DONE, UNKNOWN or UNDONE
+    effect: str
+    #: NOT_TRIED, UNDONE, ROLLBACK_FAILED, NOT_COMPENSABLE or SKIPPED_BELOW_FAILURE
+    undo: str
+    #: why what it did is still there
+    reason: str
+    #: what it did is still there, or may be
+    is_left: bool
+    #: the job failed, whatever it left
+    is_failed: bool
+    #: somebody looked what came of it
+    is_verified: bool
+    late: list[LateView] = []
+
+
+class LedgerView(msgspec.Struct):
+    id: str
+    status: str
+    #: in a sentence; empty where it has not ended, or completed and left no doubt
+    verdict: str
+    #: jobs that somebody has to answer for
+    doubts: list[int]
+    #: in order of their start
+    lines: list[LedgerLine]
+    acked_by: str = ""
+    ack_note: str = ""
 
 
 def error_view(failure: Failure | None, step: str = "") -> ErrorView | None:

@@ -22,7 +22,7 @@ from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, SyncFailed, TooBusy
 from holdfast.core.ids import make_id
 from holdfast.core.inventory import EntityRow
-from holdfast.core.model import Actor, Failure
+from holdfast.core.model import Actor, Failure, Gate
 from holdfast.core.program import Program, SensorKey
 from holdfast.core.requests import (
     CancelExecution,
@@ -187,17 +187,26 @@ class Engine:
         actor: Actor,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Sequence[Gate] = (),
+        priority: int | None = None,
         reply: Reply,
     ) -> None:
         """By published name, or with an inline definition (canonical bytes, and compiled)."""
         self._admit()
         digest = blake2b(definition, digest_size=16).digest() if definition else b""
         ask = Ask(id or new_execution_id(), _PLACEHOLDER, reply)
-        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor, entity)
+        ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor, entity,
+                                     tuple(entities), tuple(select), tuple(gates), priority)  # fmt: skip
         ask.definition, ask.program = definition, program
         if key:
             ask.key = key
-            content = (workflow, digest, input, labels or {}) + ((entity,) if entity else ())
+            content: tuple[Any, ...] = (workflow, digest, input, labels or {}, *((entity,) if entity else ()))
+            if entities or select or gates or priority is not None:
+                # Without deadlines: they are counted from each request anew.
+                ahead = [(gate.kind, gate.what, gate.due) for gate in gates]
+                content = (*content, sorted(entities), sorted(select), ahead, priority)
             ask.content = blake2b(pack(content), digest_size=16).digest()
         self._put(ask)
 

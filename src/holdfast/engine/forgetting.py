@@ -44,7 +44,7 @@ def _may_go(header: Header) -> None:
     if is_unsafe(header):
         raise UnsafeUnseen(
             f"execution {header.id} ended {header.status.name} and left something behind; it is kept until somebody"
-            " acknowledges that"
+            f" acknowledges that: `holdfast ack {header.id} --note TEXT`"
         )
     if not is_forgettable(header):
         raise WrongStatus(f"execution {header.id} is still needed by another that is kept")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core import events as e
 from holdfast.core import locks, sensors
 from holdfast.core.codec import pack, unpack, unpack_events
 from holdfast.core.errors import Refused
-from holdfast.core.inventory import EntityRow, default_entity
 from holdfast.core.locks import LOCK_EVENTS, LockEvent, LockRow
-from holdfast.core.model import DEFAULT_ENTITY, INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, BlockOffer, blob_digest
+from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, BlockOffer, blob_digest
 from holdfast.core.program import (
     BlobKey,
     BlockKey,
+    ContentionKey,
     DefinitionKey,
-    EntityKey,
     HistoryKey,
     Key,
     LockKey,
@@ -27,9 +26,13 @@ from holdfast.core.program import (
     TooLong,
     WorkflowKey,
 )
+from holdfast.core.rows import Rows
 from holdfast.core.sensors import SENSOR_EVENTS, SensorEvent, SensorRow, Watched
 from holdfast.core.sharing import SHARED
 from holdfast.core.state import State
+
+from .cached import Cached
+from .entity_reads import EntityReads
 
 #: Compiled programs kept; a program is shared by all executions of its definition.
 PROGRAMS = 512
@@ -39,15 +42,14 @@ UNPACKED = 4 << 20
 FEW = 8
 
 
-class TurnReads:
+class TurnReads(EntityReads):
     """Implements `core.program.Reads` over rows the shell has read. One per engine, cleared per turn."""
 
     def __init__(self, compile: Callable[[bytes], Program], is_shared: bool) -> None:
+        super().__init__()
         self._compile = compile
         self._programs: dict[bytes, Program] = {}
         self._is_shared = is_shared
-        #: rows read in this turn
-        self.rows: dict[Key, Any] = {}
         #: offers and published versions stay known between turns while nobody else can change them
         self._offers: dict[str, tuple[BlockOffer, ...]] = {}
         self._workflows: dict[WorkflowKey, Published] = {}
@@ -63,8 +65,10 @@ class TurnReads:
         self._moves: dict[LockKey, list[tuple[str, LockEvent, int]]] = {}
         self._windows: dict[LockKey, int] = {}
 
-    def begin_turn(self) -> None:
+    def begin_turn(self, rows: Rows, states: Mapping[str, Cached]) -> None:
+        """`rows` is what follows from what is decided in it, `states` what it may look at; both grow with it."""
         self.rows.clear()
+        self.begin_entities(rows, states)
         self.fresh.clear()
         self._locks.clear()
         self._sensors.clear()
@@ -94,6 +98,8 @@ class TurnReads:
                 self._learn_lock(key, row)
             elif isinstance(key, SensorKey):
                 self._sensors.setdefault(key, row)
+            elif isinstance(key, ContentionKey):
+                self.learn_contention(key, row)
             else:
                 self.rows[key] = row
 
@@ -202,12 +208,6 @@ class TurnReads:
         if key not in self._sensors:
             raise Missing(key)
         return self._sensors[key]
-
-    def entity(self, key: EntityKey) -> EntityRow | None:
-        if key not in self.rows:
-            raise Missing(key)
-        row: EntityRow | None = self.rows[key]
-        return default_entity() if row is None and key.id == DEFAULT_ENTITY else row
 
     def load(self, execution: str, value: Any) -> Any:
         """References are followed however deep they lie, but never to more than PAYLOAD_LIMIT in all: a

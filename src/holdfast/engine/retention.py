@@ -73,8 +73,11 @@ def is_unsafe(header: Header) -> bool:
     """Something of it remains out there, and nobody has said that they know."""
     if header.status is Status.FAILED_UNSAFE:
         return True
+    if header.status not in (Status.CANCELLED, Status.COMPLETED):
+        return False
     try:
-        return header.status is Status.CANCELLED and bool(unpack_summary(header.summary).residue)
+        summary = unpack_summary(header.summary)
+        return bool(summary.doubts or (header.status is Status.CANCELLED and summary.residue))
     except msgspec.MsgspecError:
         return True  # nobody can tell
 

@@ -18,8 +18,8 @@ from holdfast.core.lanes import APPROVAL, ASKS, ROOT_LANE, START, Lane, Op
 from holdfast.core.lifecycle import may
 from holdfast.core.model import Actor, Status, Wait
 from holdfast.core.preview import preview
-from holdfast.core.program import Need, Program
-from holdfast.core.requests import ReplayExecution, ResumeExecution
+from holdfast.core.program import Need, Program, TicketKey
+from holdfast.core.requests import MeetGate, ReplayExecution, ResumeExecution
 from holdfast.core.state import State
 from holdfast.core.views import ApprovalView, ExecutionView, RefusalView, StandingView, StandView, WaypointView
 from holdfast.language import program_from_bytes
@@ -52,8 +52,10 @@ class RevivingVerbs(SharedVerbs):
     def _program(self, queries: Queries, digest: bytes) -> Program: ...
 
     # --- resume and replay ----------------------------------------------------------------------------
-    def resume(self, actor: Actor, id: str, *, force: bool = False, reason: str = "") -> ExecutionView:
-        return self._revive(actor, id, resuming(actor, force, reason))
+    def resume(
+        self, actor: Actor, id: str, *, force: bool = False, reason: str = "", accept_changes: bool = False
+    ) -> ExecutionView:
+        return self._revive(actor, id, resuming(actor, force, reason, accept_changes))
 
     def replay(self, actor: Actor, id: str, start: str, *, force: bool = False, reason: str = "") -> ExecutionView:
         return self._revive(actor, id, replaying(actor, start, force, reason))
@@ -75,7 +77,8 @@ class RevivingVerbs(SharedVerbs):
             reads.adopt(state.definition, self._program(queries, state.definition))
             now = self.store.now()
             while isinstance(found := preview(state, request, now, reads), Need):
-                reads.learn({key: queries.shared(key) for key in found.keys})
+                # What is decided and thrown away takes no place in a queue.
+                reads.learn({key: 1 if isinstance(key, TicketKey) else queries.shared(key) for key in found.keys})
         return msgspec.structs.replace(view, plan=found)
 
     # --- where it stands ------------------------------------------------------------------------------
@@ -106,6 +109,8 @@ class RevivingVerbs(SharedVerbs):
             return RefusalView(WrongStatus.code, f"it is {state.status.name}: nothing is left to do")
         if not state.started_at or not state.lanes:
             return RefusalView(CannotResume.code, "it never began")
+        if state.has_undone:
+            return RefusalView(CannotResume.code, "what it did before was undone: replay it, or start it again")
         why = program.may_resume(state)
         return RefusalView(CannotResume.code, why) if why else None
 
@@ -123,6 +128,9 @@ class RevivingVerbs(SharedVerbs):
         checked("note", note)
         with self.store.reading() as queries, queries.consistent():
             state = rebuild(queries, id)
+            if state.status is Status.BLOCKED_WAITING:
+                self.engine.ask(id, MeetGate(approved, note, _gate(state, step), actor), reply)
+                return
             waiting = _asked(state)
             program = self._program(queries, state.definition)
             waits = waits_of(queries, state, approvals_only=True)
@@ -171,9 +179,9 @@ class RevivingVerbs(SharedVerbs):
         ]
 
 
-def resuming(actor: Actor, force: bool, reason: str) -> ResumeExecution:
+def resuming(actor: Actor, force: bool, reason: str, accept_changes: bool = False) -> ResumeExecution:
     checked("reason", reason)
-    return ResumeExecution(reason, force, actor)
+    return ResumeExecution(reason, force, actor, accept_changes)
 
 
 def replaying(actor: Actor, start: str, force: bool, reason: str) -> ReplayExecution:
@@ -198,6 +206,21 @@ def _asked(state: State) -> list[Lane]:
     if state.status.is_ended:
         return []
     return [lane for lane in state.lanes.values() if lane.wait is Wait.SIGNAL and lane.signal.startswith(APPROVAL)]
+
+
+def _gate(state: State, name: str) -> int:
+    """The gate that is called so, by its number or by what it asks; any that waits for a word where nothing is said."""
+    if name.isdecimal() or not name:
+        return int(name or -1)
+    named = [number for number, gate in enumerate(state.gates) if gate.kind == "approval" and gate.what == name]
+    if not named:
+        asked = ", ".join(
+            f"`{gate.what or number}`" for number, gate in enumerate(state.gates) if gate.kind == "approval"
+        )
+        raise NothingToApprove(
+            f"no gate of execution {state.id} asks {name!r}; there is {asked or 'none for approval'}"
+        )
+    return named[0]
 
 
 def _step(lane: Lane) -> str:

@@ -47,6 +47,7 @@ from holdfast.language import (
     canonical,
     define,
     define_all,
+    gates_of,
     program_from_bytes,
     signature,
 )
@@ -60,9 +61,10 @@ from .patience import PATIENCE, Patience, is_taking, worker_state
 from .rebuild import rebuild, transitions
 from .retention import Keeping
 from .retention import keeping as default_keeping
-from .reviving import RevivingVerbs, waits_of
+from .reviving import waits_of
 from .sharing import lock_rows
 from .showing import Unread, shown, view_of
+from .verdicts import VerdictVerbs
 from .why import Waiting, explain, offers, queue_reason, with_stumbles
 from .wishes import Existing
 
@@ -72,7 +74,7 @@ LABEL_LIMIT = 64
 REASON_LIMIT = 2000
 
 
-class Service(RevivingVerbs):
+class Service(VerdictVerbs):
     """`engine` is None where nobody may write: then only the reading verbs work."""
 
     def __init__(
@@ -105,6 +107,10 @@ class Service(RevivingVerbs):
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
     ) -> ExecutionView:
         """By published name (`name` or `name:version`) or with an inline definition."""
         future, reply = future_reply()
@@ -117,6 +123,10 @@ class Service(RevivingVerbs):
             labels=labels,
             id=id,
             entity=entity,
+            entities=entities,
+            select=select,
+            gates=gates,
+            priority=priority,
             reply=reply,
         )
         return self.started(actor, committed(future))
@@ -132,6 +142,10 @@ class Service(RevivingVerbs):
         labels: dict[str, str] | None = None,
         id: str = "",
         entity: str = "",
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
         reply: Reply,
     ) -> None:
         if bool(workflow) == (definition is not None):
@@ -152,7 +166,8 @@ class Service(RevivingVerbs):
             data, program = self._compiled(actor, data, definition)
         self.engine.start_execution(
             workflow=workflow, definition=data, program=program, input=input, key=key, labels=labels,
-            actor=actor, id=id, entity=entity, reply=reply,
+            actor=actor, id=id, entity=entity, entities=entities, select=select,
+            gates=gates_of(gates, self.store.now()) if gates else (), priority=priority, reply=reply,
         )  # fmt: skip
 
     def _compiled(self, actor: Actor, data: bytes, definition: Mapping[str, Any]) -> tuple[bytes, Program]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.core.codec import plain, unpack_summary
 from holdfast.core.model import DEFAULT_ENTITY, PAYLOAD_LIMIT, BlobRef, Status
 from holdfast.core.program import TooLong
-from holdfast.core.views import ExecutionView, Progress, error_view
+from holdfast.core.views import ExecutionView, LedgerLine, Progress, error_view
 from holdfast.store.queries import Queries
 from holdfast.store.records import Header
 
 from .reads import resolve
+
+_COMPLETED = (Status.COMPLETED, Status.COMPLETED_ACK)
 
 
 class Unread(Exception):
@@ -28,7 +32,7 @@ def view_of(queries: Queries | None, header: Header) -> ExecutionView:
         version=header.workflow_version,
         status=header.status.name,
         is_ended=is_ended,
-        is_safe=not summary.residue if is_ended and header.status is not Status.COMPLETED else None,
+        is_safe=not summary.residue if is_ended and header.status not in _COMPLETED else None,
         progress=Progress(header.jobs_done, header.jobs_total),
         output=shown(queries, header.id, summary.output),
         error=error_view(summary.failure, summary.failed_step),
@@ -42,7 +46,17 @@ def view_of(queries: Queries | None, header: Header) -> ExecutionView:
         ended_at=header.ended_at or None,
         updated_at=header.updated_at,
         entity=header.entity or DEFAULT_ENTITY,
+        verdict=summary.verdict,
+        acked_by=summary.acked_by,
+        ack_note=summary.ack_note,
     )
+
+
+def shown_line(queries: Queries, id: str, line: LedgerLine) -> LedgerLine:
+    if not line.late:
+        return line
+    late = [msgspec.structs.replace(each, value=shown(queries, id, each.value)) for each in line.late]
+    return msgspec.structs.replace(line, late=late)
 
 
 def shown(queries: Queries | None, id: str, value: Any) -> Any:

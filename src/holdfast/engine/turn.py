@@ -9,31 +9,22 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from holdfast.core import events as e
+from holdfast.core.attempts import claim
 from holdfast.core.codec import unpack_events
-from holdfast.core.decide import claim, decide
+from holdfast.core.decide import decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
 from holdfast.core.model import Effect, Failure, JobKind, JobStatus, LogLine, Status
 from holdfast.core.program import EntityKey, Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
-from holdfast.core.requests import (
-    BreakLock,
-    ClaimJob,
-    CompleteJob,
-    DeliverSignal,
-    FailJob,
-    LoseLock,
-    StartExecution,
-    WakeLock,
-    WakeSensor,
-)
-from holdfast.core.rows import JobRow, LogRow, Rows, item_of, queued, transit
+from holdfast.core.requests import ClaimJob, CompleteJob, FailJob, StartExecution
+from holdfast.core.rows import Arriving, JobRow, LogRow, Rows, item_of, queued, transit
 from holdfast.core.sharing import ENDINGS, SHARED
 from holdfast.core.snapshot import restore
-from holdfast.core.state import Job, State, fold, open_state
+from holdfast.core.state import Job, State, fold, open_state, spec_of
 from holdfast.failpoints import failpoint
 from holdfast.store.records import Batch, Header, Locked, PublishedRow, StartRow
 from holdfast.transport.messages import CancelNotice, Forward, Parcel
@@ -95,7 +86,7 @@ class Turn:
 
     # --- the wishes, in order -------------------------------------------------------------------------
     def run(self) -> Generator[Wish, Any, None]:
-        self.reads.begin_turn()
+        self.reads.begin_turn(self.rows, self.states)
         known = self._known()
         if known:
             self._catch_up(known, (yield Lock(known)))
@@ -437,7 +428,7 @@ class Turn:
         return ()
 
     def _parcel(self, state: State, job: Job, session: Session) -> Parcel:
-        spec = state.specs[job.spec]
+        spec = spec_of(state, job)
         input = self.reads.unpacked(state.id, job.input)
         token = "" if session.is_local else self.committer.token(state.id, state.epoch, job.id, job.attempt)
         # Of the visit, so that whoever gets it twice can tell: also when an operator has the step entered again.
@@ -553,7 +544,7 @@ class Turn:
 
 _COMPLETED = Status.COMPLETED
 _OUTCOMES = (CompleteJob, FailJob)
-_WAKING = frozenset({WakeLock, WakeSensor, BreakLock, LoseLock, DeliverSignal})
+_WAKING = frozenset(get_args(Arriving))
 _REVIVED = frozenset((e.ExecutionResumed, e.ExecutionReplayed))
 _SUMMARISED = frozenset(
     {
@@ -564,5 +555,6 @@ _SUMMARISED = frozenset(
         e.ExecutionCompleted,
         e.ExecutionFailed,
         e.ExecutionCancelled,
+        e.ExecutionAcked,
     }
 )

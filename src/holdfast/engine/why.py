@@ -11,9 +11,10 @@ from holdfast.core.ids import short
 from holdfast.core.lanes import APPROVAL, DELAY, PAUSE, ROOT_LANE, WAITING, Lane
 from holdfast.core.lifecycle import may
 from holdfast.core.locks import Hold, LockRow
-from holdfast.core.model import JobStatus, Status, Wait
+from holdfast.core.model import JobKind, JobStatus, Status, Undo, Wait
 from holdfast.core.program import Program
-from holdfast.core.state import Job, State
+from holdfast.core.state import FAR, Job, State, spec_of
+from holdfast.core.verdict import reason_of
 from holdfast.core.versions import order, place_of, split
 from holdfast.core.views import Reason, WhyView, seconds
 from holdfast.store.records import WorkerRow
@@ -93,8 +94,10 @@ def explain(
         found = [*_residue(state, label), *_ways_out(state, program)]
         return WhyView(state.id, state.status.name, _verdict(state, label), found)
     for job in state.jobs.values():
-        reasons.append(_job(state, job, workers, busy, label, now))
-    for lane in state.lanes.values():
+        if not job.status.is_final:
+            reasons.append(_job(state, job, workers, busy, label, now))
+    # After an error lanes only stand where they were.
+    for lane in state.lanes.values() if state.status not in (Status.ERROR, Status.ROLLBACK) else ():
         reasons += _lane(state, lane, program, now, waits.get(lane.id, _LONG))
     reasons += [_lock(state, hold, locks) for hold in state.locks.values() if not hold.fence]
     reasons += _limits(state, program, now) if reasons else []
@@ -105,9 +108,8 @@ def explain(
         if state.is_cleaning:
             text = "was asked to stop; its `finally` steps run before it ends"
         reasons.insert(0, Reason("cancelling", text))
-    if state.status is Status.ERROR and state.failure:
-        text = f"failed ({state.failure.message}); waits for the jobs that are still running before the verdict"
-        reasons.insert(0, Reason("error", text))
+    if state.status in (Status.ERROR, Status.ROLLBACK):
+        reasons.insert(0, _failing(state))
     summary = f"{state.status.name}: " + (reasons[0].text if reasons else "about to move")
     if len(reasons) > 1:
         summary += f" (and {len(reasons) - 1} more)"
@@ -200,11 +202,29 @@ def _limits(state: State, program: Program, now: int) -> list[Reason]:
     return reasons
 
 
+def _failing(state: State) -> Reason:
+    """What stands between an error and the verdict."""
+    cause = f"failed ({state.failure.message})" if state.failure else "was cancelled"
+    if state.status is Status.ROLLBACK:
+        plan = [entry for entry in state.ledger.values() if entry.is_residue or entry.undo is not Undo.NOT_TRIED]
+        settled = sum(entry.undo is not Undo.NOT_TRIED for entry in plan)
+        return Reason("rollback", f"{cause}; undoes what it did: {settled} of {len(plan)} entries settled")
+    if state.hooks:
+        return Reason("error", f"{cause}; looks what became of jobs of unknown outcome before the verdict")
+    if state.running or state.policy.rollback != "manual":
+        return Reason("error", f"{cause}; waits for the jobs that are still running before the verdict")
+    id, left = short(state.id), sum(entry.is_residue for entry in state.ledger.values())
+    text = f"{cause} and left {left} effect{'' if left == 1 else 's'}; waits for somebody to say `rollback` or `fail`"
+    return Reason("decision", text, command=f"holdfast rollback {id} | holdfast fail {id}")
+
+
 def _ways_out(state: State, program: Program) -> list[Reason]:
     """What may be done with one that failed or was cancelled."""
     if not may("resume", state.status) or not state.started_at or not state.lanes:
         return []
     id = short(state.id)
+    if state.has_undone:
+        return [Reason("resume", "it cannot be resumed: what it did was undone; replay it, or start it again")]
     why = program.may_resume(state)
     if not why:
         return [Reason("resume", "it can be resumed", command=f"holdfast resume {id}")]
@@ -236,9 +256,14 @@ def with_stumbles(view: WhyView, stumbles: list[tuple[str, Stumble]]) -> WhyView
 def _job(
     state: State, job: Job, workers: list[WorkerRow], busy: dict[str, int], label: Callable[[int], str], now: int
 ) -> Reason:
-    spec = state.specs[job.spec]
+    spec = spec_of(state, job)
     step = label(job.step)
     what = f"job {job.id} (step {step}, block {spec.block})"
+    if job.about:
+        hook = "rollback" if job.kind is JobKind.ROLLBACK else "verify"
+        what = f"job {job.id} ({hook} of job {job.about}, step {step}, block {spec.block})"
+    elif job.status is JobStatus.RESCHEDULED and job.due == FAR:
+        return Reason("verify", f"{what} may have taken effect; somebody looks before it goes on", step)
     match job.status:
         case JobStatus.STARTED:
             since = seconds(max(0, now - job.started_at))
@@ -300,5 +325,9 @@ def _residue(state: State, label: Callable[[int], str]) -> list[Reason]:
         done = "took effect" if entry.effect.name == "DONE" else "may have taken effect"
         step = label(entry.step)
         text = f"job {id} (step {step}, block {block}, attempt {entry.attempt}) {done}"
-        reasons.append(Reason("residue", text, step))
+        why = reason_of(state, entry)
+        on = f" on {entry.entity}" if entry.entity else ""
+        reasons.append(
+            Reason("residue", f"{text}{on}{f': {why}' if why else ''}", step, f"holdfast ledger {short(state.id)}")
+        )
     return reasons

@@ -24,7 +24,7 @@ from holdfast.core.lanes import (
 )
 from holdfast.core.model import Effect, Failure, LogLine, Wait
 
-from . import failing, flow
+from . import entities, failing, flow
 from .compiled import Again, Step, Workflow
 from .limits import exceeded
 from .values import duration_text
@@ -99,13 +99,14 @@ def _point(run: Run, walk: Walk, plan: Again, target: str) -> int | None:
         return next(reversed(points), None)
     if target.lower() == "start":
         return START if START in points else None
-    step = next((each for each in run.workflow.steps if each.id == target), None)
+    found = run.workflow.find(target)
+    step = None if found is None else run.workflow.steps[found]
     if step is None:
         return None
     if step.index in points:
         return step.index
     # The nearest one on the way to it.
-    before = [point for point in points if point <= step.index]
+    before = [point for point in points if run.workflow.rank(point) <= run.workflow.rank(step.index)]
     return before[-1] if before else None
 
 
@@ -225,6 +226,8 @@ def _interrupted(run: Run, walk: Walk) -> None:
 
 def carry(run: Run, walk: Walk) -> None:
     """A lane that failed goes on."""
+    if walk.site and walk.is_upon:
+        entities.carried(run, walk)
     walk.put(Op.REOPEN)
     run.failures[walk.id] = None
     parent = run.walk(walk.parent)

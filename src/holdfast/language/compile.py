@@ -15,10 +15,11 @@ from typing import Any
 from holdfast.core.lanes import FINALLY, HANDLER
 
 from .compile_common import OPEN
-from .compile_steps import StepCompiler
+from .compile_entities import EntityCompiler, is_each, says_upon
 from .compiled import Owner, Parameter, Spec, Step, StepUse, Workflow
 from .conditions import compile_condition, style_free
 from .definition import Reader, take_keys
+from .foreign import is_foreign, translate
 from .inputs import InputCompiler
 from .load import load_data
 from .names import Excerpt, LaneNames, Names, Previous, Shared
@@ -72,7 +73,7 @@ class Unit:
     last: int = 0
 
 
-class Compiler(InputCompiler, StepCompiler):
+class Compiler(InputCompiler, EntityCompiler):
     def __init__(self) -> None:
         super().__init__()
         self.units: list[Unit] = []
@@ -84,6 +85,8 @@ class Compiler(InputCompiler, StepCompiler):
     def read(self, document: Document, report: Report, library: Mapping[str, Any], known_as: Any = None) -> Unit | None:
         """With `known_as`, it is a type, and known by that to whatever it uses itself."""
         root = document.root
+        if is_foreign(root):
+            root = translate(document, report, library)
         if isinstance(root.value, list):
             keys = {"steps": root}
         elif isinstance(root.value, dict):
@@ -237,6 +240,7 @@ class Compiler(InputCompiler, StepCompiler):
             cleans_up=any(step.cleanup for step in self.steps) or any(each.cleanup for each in self._owners()),
             types=self.uses,
             inline=frozenset(self.inline),
+            plan=self.main_plan,
         )
 
     def _owners(self) -> list[Owner]:
@@ -268,12 +272,22 @@ class Compiler(InputCompiler, StepCompiler):
         dashed = frozenset(name for name in names if "-" in name)
         self.shared = Shared(report, known, dashed, frozenset(unit.reader.ids))
         self.unit_uses = {name: used.index for name, used in unit.used.items()}
+        self.types_upon = frozenset(
+            name for name, used in unit.used.items() if says_upon(used.keys, self.drafts[used.first : used.last])
+        )
         self.unit_parameters = {name: (used.parameters, used.defaults) for name, used in unit.used.items()}
         self.all_idempotent = self._says_all(keys.get("idempotent"))
         begin = Names(self.shared, unit.lane, unit.first, previous=Previous())
         owner = Owner()
+        self.plan = None
         if unit.index < 0:
             self.main_owner = owner
+            self.plan = plan = self.read_plan(keys, self.drafts[unit.first : unit.last], begin)
+            if plan is not None and plan.policy.works_on_entities:
+                unit.lane.variables.add("entities")
+                self.shared.upon = frozenset(
+                    draft.id for draft in self.drafts[unit.first : unit.last] if draft.id and is_each(draft)
+                )
         else:
             header = self.steps[unit.index]
             header.owner = owner
@@ -296,6 +310,13 @@ class Compiler(InputCompiler, StepCompiler):
             self.body(unit.index, FINALLY, unit.cleanup, OPEN)
         for step in self.steps[unit.first : unit.last]:
             step.keep = step.id if step.id in self.shared.referenced else ""
+        for step in self.steps:
+            if step.wraps >= 0 and unit.first <= step.wraps < unit.last:
+                step.keep = self.steps[step.wraps].keep
+        if self.plan is not None:
+            self.main_plan = self.plan
+            self.finish_plan(self.plan)
+            self.roll_out(self.plan)
         return owner
 
     def _says_all(self, node: Node | None) -> bool:

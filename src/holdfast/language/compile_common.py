@@ -42,6 +42,10 @@ class CommonCompiler:
         self.all_idempotent = False
         #: something in the workflow goes back, so passages are counted
         self.revisits = False
+        #: type of the entities that the step at hand, or what is around it, is done for
+        self.run_on = ""
+        #: bodies of a `switch`
+        self.cases: set[int] = set()
         #: what the conditions of cases are about, by their body
         self.subjects: dict[int, Callable[[Scope], Any]] = {}
         #: name of a type → index of the step that stands for it
@@ -54,12 +58,16 @@ class CommonCompiler:
         steps = []
         is_handler = body.is_handler
         for draft in body.steps:
-            previous = self.step(draft, previous, is_handler)
-            steps.append(self.steps[draft.index])
+            previous, step = self.placed(draft, previous, is_handler)
+            steps.append(step)
         self.bodies[scope, number] = tuple(steps)
         if body.is_inline and number >= 0:
             self.inline.add(scope)
         return previous
+
+    def placed(self, draft: Draft, previous: Previous, is_handler: bool) -> tuple[Previous, Step]:
+        """The step, and what stands for it in its body."""
+        return self.step(draft, previous, is_handler), self.steps[draft.index]
 
     def step(self, draft: Draft, previous: Previous, is_handler: bool) -> Previous:
         report, step, common = self.report, self.steps[draft.index], draft.common

@@ -210,6 +210,7 @@ class StepCompiler(CommonCompiler):
             step.args["value"] = value
             for body in draft.bodies:
                 self.subjects[id(body)] = value.get
+        self.cases |= {id(body) for body in draft.bodies}
         for number, body in enumerate(draft.bodies):
             self.body(draft.index, number, body, previous)
             self.subjects.pop(id(body), None)
@@ -496,7 +497,7 @@ class StepCompiler(CommonCompiler):
         if "${" in queue:
             self.report.add(common["queue"], "HF0126", "the queue cannot be an expression")
         retry = self._retry_plan(common["retry"]) if "retry" in common else None
-        key = (block, queue, timeout, retry, idempotent)
+        key = (block, queue, timeout, retry, idempotent, self.run_on)
         step.spec = self.specs.setdefault(key, len(self.specs))
 
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.model import Level, Retry
+from holdfast.core.model import Level, Policy, Retry
 
 from .evaluate import Scope
 from .limits import Backoff, Limit
-from .names import Value
+from .names import Asks, Value
 from .nodes import Node
 from .places import Place
+from .rollout import Share
 from .transforms import Filter
 
 
@@ -25,6 +26,8 @@ class Spec:
     timeout: int | None = None
     retry: Retry | None = None
     idempotent: bool | None = None
+    #: type of the entities it is done for, as the step says, or what is around it
+    run_on: str = ""
 
 
 @dataclass(slots=True)
@@ -77,6 +80,49 @@ class Repeat:
     delay: int = 0
     #: goes on as long as it holds
     condition: Callable[[Scope], bool] | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Want:
+    """An entry of `acquire`."""
+
+    #: see `core.program.Wanted`
+    kind: str
+    #: selector, or list of ids
+    value: Value | None = None
+    type: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class GateWanted:
+    """An entry of `gates`."""
+
+    kind: str
+    value: Value
+    node: Node | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a workflow says about the entities it works upon."""
+
+    policy: Policy = field(default_factory=Policy)
+    #: of its block steps; empty: what the blocks say
+    run_on: str = ""
+    #: every entity goes through consecutive steps by itself
+    is_parallel: bool = False
+    is_fail_fast: bool = False
+    #: failed entities that are put up with; nothing: none
+    tolerance: Share | None = None
+    #: lanes of entities at the same time; nothing: all
+    concurrency: Callable[[Scope, int], int] | None = None
+    batches: tuple[Share, ...] = ()
+    wants: tuple[Want, ...] = ()
+    gates: tuple[GateWanted, ...] = ()
+    #: µs that gates may take in all; 0 for ever
+    deadline: int = 0
+    #: before every batch but the first: µs to wait, 0 for a person's word; -1 for neither
+    gate: int = -1
 
 
 @dataclass(slots=True)
@@ -150,6 +196,12 @@ class Step:
     #: anything happens before or after its own work
     has_before: bool = False
     has_after: bool = False
+    #: type of the entities it is done for, one by one, as it was written; empty: by what its block and the workflow say
+    run_on: str = ""
+    #: of `entities`: index of the step that is done for each
+    wraps: int = -1
+    #: and what that step asks for: ids of steps, what it was given, facts of the entity as (kind, name)
+    asks: Asks | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -205,6 +257,25 @@ class Workflow:
     types: dict[int, StepUse] = field(default_factory=dict)
     #: steps whose body is written in one line with them
     inline: frozenset[int] = frozenset()
+    #: nothing where it says nothing of entities
+    plan: Plan | None = None
+    #: of one that works on entities, for the blocks of an execution: step of kind `entities` → type of what it is done
+    #: for, empty where it is done once; see `arranging`
+    scopes: dict[int, str] = field(default_factory=dict)
+    #: the same by id
+    scopes_by_id: dict[str, str] = field(default_factory=dict)
+    #: types of the entities that any step is done for
+    types_upon: frozenset[str] = frozenset()
+    #: type → the last step that is done for entities of it
+    last_upon: dict[str, int] = field(default_factory=dict)
+
+    def find(self, id: str) -> int | None:
+        """The step of that id; of one that may be done for each entity, what stands around it."""
+        return next((step.index for step in reversed(self.steps) if step.id and step.id == id), None)
+
+    def rank(self, index: int) -> int:
+        """Where a step stands among the others as they were written."""
+        return self.steps[index].wraps if index >= 0 and self.steps[index].wraps >= 0 else index
 
     def is_sealed(self, scope: int) -> bool:
         return scope in self.types

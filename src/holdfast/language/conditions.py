@@ -82,6 +82,9 @@ def compile_condition(node: Node, names: Names, subject: Subject | None = None) 
     scalar is what the subject must be equal to; a text with `${…}` is always an expression."""
     report = names.shared.report
     value = node.value
+    if node.tree is not None:
+        test = names.ready(node, node.tree)
+        return _guarded(test) if test.fn is not None or not test.constant else None
     if isinstance(value, bool):
         return None if value else (lambda scope: False)
     if isinstance(value, str) and not value.strip():

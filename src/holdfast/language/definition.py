@@ -163,6 +163,8 @@ class Reader(ShortForms):
         elif named:
             key, kind_name = named[0]
             draft = self._named(node, node.value[key], kind_name, common, lane)
+            if draft is not None:
+                draft.is_upon = style_free(key) == FUNCTION_BLOCK
         elif "retry" in common and not any(style_free(key) == "steps" for key in other):
             draft = self._named(node, common.pop("retry"), "retry", common, lane)
         elif any(style_free(key) == "steps" for key in other):
@@ -296,6 +298,7 @@ class Reader(ShortForms):
             return None
         draft = self._draft(step, STEP_TYPES["block" if kind in BLOCK_FORMS else kind], lane)
         draft.common = common
+        draft.is_upon = style_free(node.value) == FUNCTION_BLOCK
         draft.block = kind if kind in BLOCK_FORMS else ""
         return draft
 
@@ -542,6 +545,8 @@ def _is_branch(value: dict[str, Node]) -> bool:
 
 
 _SAYS_STEP = frozenset(("step", "s", "shorthand", "type", *TYPE_INDEX))
+#: the other word for `block`
+FUNCTION_BLOCK = "functionblock"
 #: kinds whose body is a lane of its own
 NESTING = frozenset(("workflow", "foreach"))
 #: kinds on which `retry` goes on at what failed inside

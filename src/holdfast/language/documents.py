@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .conditions import style_free
+from .foreign import is_foreign, name_of
 from .nodes import Document, Node, Report
 from .problems import did_you_mean
 
@@ -73,6 +74,10 @@ def _name_node(document: Document) -> Node:
 def _workflow(document: Document, root: Node, report: Report) -> Document | None:
     if not isinstance(root.value, dict):
         return _again(document, root, root.value)
+    if is_foreign(root):
+        found = _again(document, root, root.value)
+        found.name = name_of(root)
+        return found
     keys = dict(root.value)
     type = keys.pop(_spelt(keys, "type"), None)
     if type is not None and type.value != "workflow":

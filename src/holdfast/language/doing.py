@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from . import again, entering, fanout, sharing
+from . import again, entering, entities, fanout, reaching, sharing
 from .compiled import Step
 from .walk import Walk
 
@@ -46,4 +46,6 @@ ENTER: dict[str, Enter] = {
     "wait-signal": entering.wait_signal,
     "parallel": fanout.branches,
     "graph": fanout.branches,
+    "entities": entities.each,
+    "batches": reaching.batches,
 }

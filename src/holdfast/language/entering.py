@@ -241,7 +241,7 @@ def block(run: Run, walk: Walk, step: Step) -> bool:
     kept = run.keep(input)
     run.stop(walk, Wait.JOB)
     visit = walk.visited(step.index)
-    run.commands.append(ScheduleJob(walk.id, step.index, step.spec, kept, visit))
+    run.commands.append(ScheduleJob(walk.id, step.index, step.spec, kept, visit, walk.upon()))
     return False
 
 

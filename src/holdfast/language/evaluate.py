@@ -40,6 +40,7 @@ from .tree import (
     MapOf,
     Member,
     Name,
+    Path,
     StepRef,
     Text,
     Unary,
@@ -84,7 +85,10 @@ class Scope(Protocol):
         """The previous step's output."""
         ...
 
-    def step(self, id: str) -> Any: ...
+    def step(self, id: str) -> Any:
+        """Its output. Of a step that is done for each of many entities, `ID.results` is what it came to, by entity,
+        and `ID.failed` lists those it failed for, where that is tolerated."""
+        ...
 
     def about(self, key: str) -> Any:
         """A fact about the execution: `id`, `current_step.name`, `util.now`, …"""
@@ -196,6 +200,10 @@ def compile_expression(node: Expr, lenient: bool = False) -> Fn:
             return lambda scope: weigh(scope, {key: settle(scope, fn(scope), node) for key, fn in made}, node)
         case Text(parts=parts):
             return _text(node, parts, lenient)
+        case Path():
+            from .path_values import compile_path  # it builds upon this
+
+            return compile_path(node)
 
 
 def _never(node: Expr, message: str) -> Fn:
@@ -285,6 +293,10 @@ def _by_name(node: Index, kind: str, lenient: bool) -> Fn:
 def _member(node: Expr, inner: Expr, name: str, lenient: bool) -> Fn:
     if isinstance(inner, StepRef):
         id = inner.id
+        if name == "results":
+            return _found(lambda scope: scope.step(f"{id}.results"), node, f"the results of step `{id}`", lenient)
+        if name == "failed":
+            return lambda scope: [] if (found := scope.step(f"{id}.failed")) is ABSENT else found
         if name != "output":
             return _never(node, f"`steps.{id}` has only `output`")
         return _found(lambda scope: scope.step(id), node, f"the output of step `{id}`", lenient)

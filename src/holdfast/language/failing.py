@@ -14,7 +14,7 @@ from holdfast.core.lanes import BODY, ENTERING, FINALLY, HANDLER, REENTERING, RO
 from holdfast.core.model import Failure, JobStatus, Wait
 from holdfast.core.program import Advance, Fail, StopAsked, StopJob, Stopped
 
-from . import again, fanout, flow, sharing
+from . import again, entities, fanout, flow, sharing
 from .walk import Walk
 
 if TYPE_CHECKING:
@@ -156,6 +156,8 @@ def fail(run: Run, walk: Walk, failure: Failure) -> bool:
         run.queue.clear()
         run.is_over = True
         return False
+    if walk.site and walk.is_upon and entities.failed(run, walk, failure):
+        return False
     sharing.release_all(run, walk)
     walk.put(Op.FAIL, failure)
     run.commands.append(Advance(walk.id, tuple(walk.ops), tuple(walk.logs)))
@@ -182,8 +184,8 @@ def halt(run: Run, walk: Walk, failure: Failure, depth: int) -> bool:
     walk.cancel_timer(WAITING)
     match walk.wait:
         case Wait.JOB:
-            for job in run.state.jobs.values():
-                if job.lane == walk.id and not job.status.is_final:
+            for job in run.jobs_of(walk.id):
+                if not job.status.is_final:
                     run.commands.append(StopJob(job.id, failure.message))
                     is_waiting = is_waiting or job.status is JobStatus.STARTED
         case Wait.LOCK:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.lanes import BODY, ENTERING, Op
 from holdfast.core.model import Failure, Wait
 
-from . import again, failing, flow, pinning
+from . import again, entities, failing, flow, pinning
 from .compiled import Step
 from .evaluate import ABSENT, settle
 from .operations import ExpressionError
@@ -230,8 +230,10 @@ def _reduced(run: Run, child: Walk, name: str, output: Any) -> Any:
 
 
 def failed(run: Run, parent: Walk) -> None:
-    parent.open -= 1
     parent.failed += 1
+    if parent.fan is not None and parent.here().kind == "entities":
+        entities.halt_waiting(run, parent)  # this lane still counts as open: the parent has its turn only once
+    parent.open -= 1
     _look(run, parent, -1)
 
 
@@ -243,6 +245,9 @@ def _look(run: Run, parent: Walk, branch: int) -> None:
             run.then(parent, failing.stopped, all(each is None or each.is_repeatable for each in failures))
         return
     step = parent.here()
+    if step.kind == "entities":
+        entities.look(run, parent, step)
+        return
     if not parent.failed:
         if step.needs is not None and branch >= 0:
             _open_ready(run, parent, step, branch)

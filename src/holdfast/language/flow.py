@@ -25,7 +25,7 @@ from holdfast.core.lanes import (
 from holdfast.core.model import Failure, Wait
 from holdfast.core.program import Advance, Complete
 
-from . import again, entering, failing, fanout, sharing
+from . import again, entering, entities, failing, fanout, reaching, sharing
 from .compiled import Step
 from .evaluate import FUEL as EXPRESSION_FUEL
 from .scope import error_value
@@ -58,6 +58,8 @@ def enter(run: Run, walk: Walk) -> bool:
 def visit(run: Run, walk: Walk, step: Step) -> bool:
     """From standing before a step to its own work."""
     walk.settle_position()
+    if walk.site and walk.position and walk.depth == 1 and walk.is_upon and entities.goes_no_further(run, walk):
+        return failing.fail(run, walk, entities.STOPPED)
     if walk.phase == AGAIN or (walk.phase == PAUSE and step.again is None):
         walk.set_phase(BODY)
         walk.is_resuming = True
@@ -71,7 +73,7 @@ def visit(run: Run, walk: Walk, step: Step) -> bool:
         if step.condition is not None and not walk.is_resuming and not holds(walk, step):
             walk.position += 1
             return True
-        walk.is_resuming = False
+        walk.was_resuming, walk.is_resuming = walk.is_resuming, False
         if walk.frames[-1].body == HANDLER:
             walk.match()
         if step.has_before and not before(run, walk, step):
@@ -222,7 +224,7 @@ def jump(run: Run, walk: Walk, target: str) -> bool:
     # From the cleanup of the lane as a whole nothing leads back into it: it would clean up for ever.
     is_last = any(frame.body == FINALLY and not frame.base for frame in walk.frames)
     if low == "start" and not is_last:
-        return go_to(run, walk, 0, 0, target)
+        return go_to(run, walk, *reaching.start_of(run, walk), target)
     while depth >= 0:
         frame = walk.frames[depth]
         position = run.workflow.positions.get((frame.scope, frame.body), {}).get(word)
@@ -349,11 +351,15 @@ def over(run: Run, walk: Walk, output: Any) -> bool:
         walk.cancel_timer(depth)
     if walk.parent:
         sharing.release_all(run, walk)
+        if walk.site and walk.is_upon:
+            output = entities.leaving(run, walk, output)
         walk.ops.append((Op.END, output))
         run.commands.append(Advance(walk.id, tuple(walk.ops), tuple(walk.logs)))
         parent = run.walk(walk.parent)
         fanout.ended(run, parent, walk, output)
         return False
+    if run.state.subjects:
+        reaching.completed(run, walk)
     # The end needs no result of the last block: it is the output. Everything else people may want to see.
     if walk.logs or any(op[0] != Op.RESULT for op in walk.ops):
         run.commands.append(Advance(ROOT_LANE, tuple(walk.ops), tuple(walk.logs)))

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.lanes import AGAIN, ENTERING, HANDLER, REENTERING, ROOT_LANE, WAITING, WHOLE, Lane, Op
-from holdfast.core.model import DEFAULT_ENTITY, BlobRef, BlockOffer, Failure, JobSpec, Problem, Wait
+from holdfast.core.model import DEFAULT_ENTITY, BlobRef, BlockOffer, Failure, Gate, JobSpec, Policy, Problem, Wait
 from holdfast.core.program import (
+    Acquire,
     Advance,
     Begun,
     CarryOn,
@@ -36,17 +37,23 @@ from holdfast.core.program import (
     TimerEnded,
     TooLong,
     TurnGranted,
+    Wanted,
 )
 
-from . import again, failing, flow, pinning, sharing
-from .compiled import Parameter, Step, Workflow
+from . import again, entities, failing, flow, pinning, reaching, sharing, wanting
+from .arranging import arrange, fitted, inner_at
+from .compiled import Parameter, Plan, Step, Workflow
 from .doing import ENTER
 from .evaluate import FUEL as EXPRESSION_FUEL
 from .operations import ExpressionError
+from .selectors import compile_selector
 from .walk import SMALL, Walk
 
 if TYPE_CHECKING:
-    from holdfast.core.state import State
+    from holdfast.core.state import Job, State
+    from holdfast.core.subjects import Progress, Subject
+
+    from .scope import LaneScope
 
 #: internal steps per call, all lanes together
 FUEL = 1_000
@@ -54,16 +61,19 @@ FUEL = 1_000
 QUANTUM = 100
 #: so much expression fuel costs as much as one step
 _FUEL_PER_STEP = 4
+_NO_PLAN = Plan()
 
 
 class YamlProgram:
     """A workflow of the step language as the core sees it."""
 
-    __slots__ = ("_pinned", "blocks", "name", "workflow")
+    __slots__ = ("_arranged", "_pinned", "blocks", "name", "workflow")
 
     def __init__(self, workflow: Workflow) -> None:
         #: the offers that were last asked for, and the answer: executions of one program come in crowds
         self._pinned: tuple[Mapping[str, BlockOffer], tuple[tuple[JobSpec, ...], list[Problem]]] | None = None
+        #: types of entities that the blocks of an execution are for → the workflow as that execution walks it
+        self._arranged: dict[tuple[str, ...], Workflow] = {}
         self.workflow = workflow
         self.name: str = workflow.name
         self.blocks: Sequence[str] = tuple(dict.fromkeys(spec.block for spec in workflow.specs))
@@ -93,18 +103,35 @@ class YamlProgram:
 
     def pin(self, blocks: Mapping[str, BlockOffer]) -> tuple[tuple[JobSpec, ...], list[Problem]]:
         if self._pinned is None or self._pinned[0] != blocks:
-            self._pinned = (dict(blocks), pinning.pin(self.workflow, blocks))
+            specs, problems = pinning.pin(self.workflow, blocks)
+            self._pinned = (dict(blocks), fitted(self.workflow, blocks, specs, problems))
         specs, problems = self._pinned[1]
         return specs, list(problems)
+
+    @property
+    def policy(self) -> Policy:
+        return _NO_PLAN.policy if self.workflow.plan is None else self.workflow.plan.policy
+
+    def gates(self, input: Any, now: int) -> tuple[Gate, ...]:
+        return () if self.workflow.plan is None else wanting.gates(self.workflow.plan, input, now)
+
+    def wanted(self, input: Any) -> tuple[Wanted, ...]:
+        return () if self.workflow.plan is None else wanting.wanted(self.workflow.plan, input)
+
+    def selector(self, text: str) -> Wanted:
+        return compile_selector(text)
+
+    def acquires(self, input: Any, specs: Sequence[JobSpec]) -> tuple[Acquire, ...]:
+        return wanting.acquires(self.workflow, input, specs)
 
     def label(self, step: int) -> str:
         steps = self.workflow.steps
         return steps[step].label if 0 <= step < len(steps) else self.name
 
     def find_step(self, name: str) -> int | None:
-        for step in self.workflow.steps:
-            if step.id and step.id == name:
-                return step.index
+        found = self.workflow.find(name)
+        if found is not None:
+            return found
         body = self.workflow.bodies.get((-1, 0), ())
         return body[int(name)].index if name.isdigit() and int(name) < len(body) else None
 
@@ -113,6 +140,8 @@ class YamlProgram:
 
     def step_at(self, scope: int, body: int, position: int) -> int | None:
         steps = self.workflow.bodies.get((scope, body), ())
+        if not steps and scope >= 0 and self.workflow.steps[scope].wraps >= 0:
+            return inner_at(self.workflow, scope, position)
         return steps[position].index if position < len(steps) else None
 
     def limit_of(self, step: int) -> str | None:
@@ -120,14 +149,14 @@ class YamlProgram:
         return None if plan is None else ", ".join(map(str, plan.limits))
 
     def may_resume(self, state: State) -> str:
-        return again.why_not(self.workflow, state)
+        return again.why_not(self.arranged(state.specs), state)
 
     def advance(self, state: State, cause: Cause, now: int, reads: Reads) -> list[Command]:
         if isinstance(cause, JobEnded) and cause.failure is None:
             commands = self.straight_on(state, cause, reads)
             if commands is not None:
                 return commands
-        run = Run(self.workflow, state, cause, now, reads)
+        run = Run(self.arranged(state.specs), state, cause, now, reads)
         match cause:
             case JobEnded():
                 run.job_ended(cause)
@@ -152,14 +181,29 @@ class YamlProgram:
                 run.then(run.walk(lane), sharing.moved)
         return run.drive()
 
+    def arranged(self, specs: Sequence[JobSpec]) -> Workflow:
+        """As an execution with these blocks walks it."""
+        plan = self.workflow.plan
+        if plan is None or not plan.policy.works_on_entities:
+            return self.workflow
+        key = tuple(spec.run_on for spec in specs)
+        found = self._arranged.get(key)
+        if found is None:
+            found = self._arranged[key] = arrange(self.workflow, specs)
+        return found
+
     def straight_on(self, state: State, cause: JobEnded, reads: Reads) -> list[Command] | None:
         """From one block to the next with nothing to evaluate: most of what ever happens, so it is worth a way
         of its own. It says what the general way would say, or nothing."""
+        workflow = self.arranged(state.specs)
         lane = state.lanes[cause.lane]
         frame = lane.frames[-1]
-        body = self.workflow.bodies[frame.scope, frame.body]
+        body = workflow.bodies[frame.scope, frame.body]
         after = frame.position + 1
         if lane.rounds or lane.stop is not None or frame.body == HANDLER:
+            return None
+        entity = lane.entity if workflow.scopes else ""
+        if workflow.scopes and (frame.scope not in workflow.scopes or entities.is_stopping(workflow, state, lane)):
             return None
         step = body[frame.position]
         if step.has_after or step.output is not None:
@@ -175,7 +219,7 @@ class YamlProgram:
         ops = ((Op.RESULT, cause.job, step.keep), (Op.MOVE, after))
         return [
             Advance(cause.lane, ops),
-            ScheduleJob(cause.lane, following.index, following.spec, input),
+            ScheduleJob(cause.lane, following.index, following.spec, input, entity=entity),
         ]
 
     def ends_with(self, lane: Lane) -> bool:
@@ -193,9 +237,33 @@ class Run:
     state: State
     now: int
 
-    __slots__ = ("_shared", "cause", "commands", "consumed", "dropped", "failures", "fuel", "is_forced", "is_over",
-                 "loaded", "next_lane", "next_timer", "now", "queue", "reads", "retention", "state", "told",
-                 "turns_left", "walks", "workflow")  # fmt: skip
+    __slots__ = (
+        "_jobs",
+        "_shared",
+        "cause",
+        "commands",
+        "consumed",
+        "dropped",
+        "failed_subjects",
+        "failures",
+        "fuel",
+        "is_forced",
+        "is_over",
+        "loaded",
+        "next_lane",
+        "next_timer",
+        "now",
+        "progress",
+        "queue",
+        "reads",
+        "retention",
+        "state",
+        "told",
+        "turns_left",
+        "walks",
+        "wholes",
+        "workflow",
+    )  # fmt: skip
 
     def __init__(self, workflow: Workflow, state: State, cause: Cause, now: int, reads: Reads) -> None:
         self.workflow = workflow
@@ -218,6 +286,13 @@ class Run:
         #: long values that were read during this call
         self.loaded: dict[bytes, Any] = {}
         self._shared: sharing.Shared | None = None
+        self._jobs: dict[int, list[Job]] | None = None
+        #: how far entities have come during this call
+        self.progress: dict[int, Progress] = {}
+        #: entities that others are parts of, by id; nothing while nobody has asked
+        self.wholes: dict[str, Subject] | None = None
+        #: entities that have failed in all; -1 while nobody has asked
+        self.failed_subjects = -1
         #: rule and hash
         self.retention = (state.retention, state.retention_hash)
         #: signals sent during this call
@@ -266,6 +341,17 @@ class Run:
         """What a lane has failed with."""
         return self.failures.get(walk.id, walk.own.failure)
 
+    def jobs_of(self, lane: int) -> Sequence[Job]:
+        """Sorted out once: many lanes may be stopped in one call."""
+        if self._jobs is None:
+            self._jobs = {}
+            for job in self.state.jobs.values():
+                self._jobs.setdefault(job.lane, []).append(job)
+        return self._jobs.get(lane, ())
+
+    def ids_in_scope(self, scope: LaneScope) -> list[str]:
+        return reaching.ids_in_scope(self, scope)
+
     @property
     def entity(self) -> str:
         return self.state.entity or DEFAULT_ENTITY
@@ -280,6 +366,8 @@ class Run:
     # --- what happened -----------------------------------------------------------------------------
     def begin(self) -> None:
         walk = self.walk(ROOT_LANE)
+        if self.state.subjects and isinstance(self.cause, GoAgain):
+            reaching.rewound(self, walk)
         if self.workflow.owner.is_entered:
             walk.set_phase(ENTERING)
         self.queue.append(walk)

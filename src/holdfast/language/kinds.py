@@ -45,9 +45,23 @@ OF_STOPPING: dict[str, str] = {
     "cancelled": "the execution was cancelled",
     "stopped": "a lane was stopped because of what happened around it",
 }
+#: ends of an execution that never came to its first step, or lost what it worked upon; no step sees them
+OF_ENTITIES: dict[str, str] = {
+    "unknown-entity": "it was started on an entity that does not exist",
+    "no-entities": "there is no entity to work upon, and the workflow says `require-entities`",
+    "acquire-failed": "a block could not say which entities it needs",
+    "entity-gone": "an entity was deleted between being found and being locked",
+    "suspect-entity": "another execution left an entity in doubt, and the workflow says `require-clean`",
+    "lock-conflict": "somebody else has one of the entities, and the workflow says `on-conflict: fail`",
+    "lock-lost": "somebody took an entity away from it by force",
+    "gate-timeout": "a gate was not met before its deadline",
+    "dependency-failed": "an execution that had to complete before did not",
+}
 #: ends of an execution that no step sees
 OF_THE_ENGINE: dict[str, str] = {
+    "inventory": "all steps are through, but what the blocks asked of the inventory cannot be done (`HF0756`)",
     "program-error": "the interpreter tripped over a bug of its own; please report it",
+    "not-compensable": "what a job did cannot be undone; in the history of a rollback only",
     "engine-error": "the engine tripped over a bug of its own; please report it",
 }
-KINDS: dict[str, str] = {**OF_STEPS, **OF_BLOCKS, **OF_STOPPING, **OF_THE_ENGINE}
+KINDS: dict[str, str] = {**OF_STEPS, **OF_BLOCKS, **OF_STOPPING, **OF_ENTITIES, **OF_THE_ENGINE}

@@ -351,5 +351,7 @@ WHERE: dict[str, str] = {
     "idempotent": "all but `fail`; on `workflow` and `foreach` also `all`",
     "replayable": "all; on `workflow` and `foreach` also the words of a workflow",
     "queue": "where a block runs",
+    "run-on": "where a block runs, and steps with steps inside: then the whole of it is done for each entity",
+    "acquire": "all",
     "metadata": "all",
 }

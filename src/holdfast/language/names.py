@@ -23,6 +23,7 @@ from .tree import (
     ABOUT,
     ENTITY_FACTS,
     ENTITY_KINDS,
+    STEP_FACTS,
     Binary,
     Call,
     Expr,
@@ -126,6 +127,21 @@ class Previous:
 
 
 @dataclass(slots=True)
+class Asks:
+    """What the expressions of a step look at; read for many entities at once where it is done for each of them."""
+
+    steps: set[str] = field(default_factory=set)
+    output: bool = False
+    #: (kind, name), see `Scope.entity`
+    entity: set[tuple[str, str]] = field(default_factory=set)
+
+    def add(self, other: Asks) -> None:
+        self.steps |= other.steps
+        self.output = self.output or other.output
+        self.entity |= other.entity
+
+
+@dataclass(slots=True)
 class Shared:
     """What all the scopes of one definition have in common."""
 
@@ -139,6 +155,10 @@ class Shared:
     #: ids used as `steps.<id>`
     referenced: set[str] = field(default_factory=set)
     warned: set[str] = field(default_factory=set)
+    #: ids of steps that may be done for each of many entities
+    upon: frozenset[str] = frozenset()
+    #: what the step at hand looks at
+    asks: Asks = field(default_factory=Asks)
 
 
 @dataclass(slots=True)
@@ -216,6 +236,8 @@ class Names:
     def shape(self, node: Node, lenient: bool = False, keep_absent: bool = False) -> Value:
         """Any data of the document, with `${…}` in its texts. A reference to a long value stays one."""
         value = node.value
+        if node.tree is not None:
+            return self.ready(node, node.tree)
         if isinstance(value, str):
             return self.template(Excerpt(value, node), lenient, keep_absent)
         if isinstance(value, list):
@@ -236,6 +258,14 @@ class Names:
             made.keys = frozenset(pairs)
             return made
         return Value(value)
+
+    def ready(self, node: Node, tree: Expr) -> Value:
+        """An expression that was read before; it takes what is absent for null."""
+        if isinstance(tree, Literal):
+            return Value(tree.value)
+        excerpt = Excerpt(str(node.value), node)
+        self.check(tree, excerpt, True)
+        return Value(None, compile_expression(tree, lenient=True), excerpt.text, (tree,))
 
     def _value(
         self, excerpt: Excerpt, read: Callable[[str, frozenset[str]], Expr], lenient: bool, keep_absent: bool = False
@@ -277,7 +307,10 @@ class Names:
         match node:
             case Member(object=StepRef(id=id) as step, name=name):
                 self._step(step, id, at)
-                if name != "output":
+                if name in STEP_FACTS and id not in self.shared.upon and id in self.shared.ids:
+                    at.report(report, "HF0175", f"step `{id}` is not done for each of many entities, so it has no "
+                              f"`{name}`", node.start, node.end, help=f"write `steps.{id}.output`")  # fmt: skip
+                elif name != "output" and name not in STEP_FACTS:
                     at.report(report, "HF0123", f"a step has `output`, not `{name}`", node.start, node.end,
                               help=f"`steps.{id}.output.{name}` is that key of its output")  # fmt: skip
                 return
@@ -285,6 +318,8 @@ class Names:
                 at.report(report, "HF0123", f"`steps.{id}` is not a value", node.start, node.end,
                           help=f"write `steps.{id}.output`")  # fmt: skip
                 return
+            case Name(name="@"):
+                return  # the item at hand in a `Path`
             case Name(name=name):
                 self._name(node, name, at, optional)
             case Word(value=str() as text):
@@ -348,18 +383,19 @@ class Names:
                 if key not in ABOUT[group]:
                     known = frozenset(ABOUT[group])
                     self._undefined(node, at, f"`workflow.{group}` has no `{key}`", key, known, optional)
+            case ("entity", key) if key in ENTITY_FACTS:
+                if key != "id":
+                    self.shared.asks.entity.add(("about", ""))
             case ("entity", key) if key in ENTITY_KINDS:
                 self._no_value(node, f"entity.{key}", "name one of them behind it", at)
-            case ("entity", key) if key not in ENTITY_FACTS:
+            case ("entity", key):
                 close = did_you_mean(key, (*ENTITY_FACTS, *ENTITY_KINDS))
                 at.report(
                     self.shared.report, "HF0121", f"`entity` has no `{key}`", node.start, node.end, warning=optional,
                     help=close or f"a sensor is written `entity.sensor.{key}`",
                 )  # fmt: skip
-            case ("entity", group, _) if group in ENTITY_KINDS:
-                pass
-            case ("entity", _):
-                pass
+            case ("entity", group, name) if group in ENTITY_KINDS:
+                self.shared.asks.entity.add(("config" if group == "config" else "sensor", name))
             case _:
                 inner = chain(node.object) if isinstance(node, Index) else ()
                 if not path and len(inner) == 2 and inner[0] == "entity" and inner[1] in ENTITY_KINDS:
@@ -380,6 +416,8 @@ class Names:
             )  # fmt: skip
 
     def _name(self, node: Expr, name: str, at: Excerpt, optional: bool) -> None:
+        if name in self.previous.keys or self.previous.is_open or name == "output":
+            self.shared.asks.output = True
         if name in ("input", "output") or name in self.local:
             return
         if name in ("vars", "steps", "workflow", "entity"):
@@ -441,6 +479,7 @@ class Names:
     def _step(self, node: Expr, id: str, at: Excerpt) -> None:
         report = self.shared.report
         self.shared.referenced.add(id)
+        self.shared.asks.steps.add(id)
         if id not in self.shared.ids:
             at.report(report, "HF0123", f"there is no step `{id}`", node.start, node.end,
                       help=did_you_mean(id, self.shared.ids))  # fmt: skip

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import InvalidDefinition
 from holdfast.core.model import Problem
 
 from .problems import PROBLEMS, summary
+
+if TYPE_CHECKING:
+    from .tree import Expr
 
 #: More problems than this help nobody.
 MAX_PROBLEMS = 100
@@ -73,7 +76,7 @@ class Node:
     """A scalar, a list of nodes or a map of nodes, with its place. Lines and columns count from 0."""
 
     __slots__ = ("column", "document", "end", "end_column", "end_line", "key", "line", "marks", "parent",
-                 "start", "style", "value")  # fmt: skip
+                 "start", "style", "tree", "value")  # fmt: skip
 
     def __init__(self, document: Document, value: Any, parent: Node | None, key: str | int) -> None:
         self.document = document
@@ -83,6 +86,8 @@ class Node:
         self.key = key
         self.line = self.column = self.end_line = self.end_column = self.start = self.end = -1
         self.style = ""
+        #: the expression it is, where that is not to be read from its text
+        self.tree: Expr | None = None
         #: of a map: where each key stands (line, column)
         self.marks: dict[str, tuple[int, int]] = {}
 

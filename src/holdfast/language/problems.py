@@ -229,6 +229,34 @@ PROBLEMS: dict[str, Explanation] = {
         "wrong input",
         "The input cannot be read as the type that the workflow declares.",
     ),
+    # --- the function-block notation -----------------------------------------------------------------
+    "HF0185": Explanation(
+        "`{{ … }}` cannot be read",
+        "Between the braces stands a JMESPath expression: `parameters.host`, `context.device.platform == 'ios'`, "
+        "`check.result.data.ports[?up].name`. Texts are written 'so', numbers and other JSON in backticks, names "
+        "with a dash in double quotes.",
+    ),
+    "HF0186": Explanation(
+        "`{{ … }}` asks for something that is not there",
+        "An expression begins with `parameters`, with `context.device`, `context.interface` or "
+        "`context.device_group` (the entity at hand), or with the label of a step, followed by `.result.data` or "
+        "`.result.success`. Functions are those of JMESPath itself.",
+    ),
+    "HF0187": Explanation(
+        "kept, but not followed yet",
+        "The definition says something that Holdfast keeps but does not act upon in this version. Start the "
+        "workflow by hand or from your own scheduler.",
+    ),
+    "HF0188": Explanation(
+        "not part of the function-block notation",
+        "A definition with `seedEntity`, version numbers or steps with `functionBlock` is read with the keys of that "
+        "notation only. What a value may be, and between which limits, is checked when the file is loaded.",
+    ),
+    "HF0189": Explanation(
+        "a schema that says more than inputs can",
+        "`parameterSchema` is a JSON Schema of type `object`. Types, defaults, enumerations, descriptions and what "
+        "is required are checked at the start; other rules are kept, and are up to the blocks.",
+    ),
     # --- while it runs -------------------------------------------------------------------------------
     "HF0160": Explanation(
         "the expression failed",
@@ -239,6 +267,57 @@ PROBLEMS: dict[str, Explanation] = {
         "the expression cost too much",
         "Evaluation is limited in steps, and texts and lists in size, so that no workflow can stop the "
         "engine. Do heavy work in a block.",
+    ),
+    # --- entities ------------------------------------------------------------------------------------
+    "HF0751": Explanation(
+        "The text is no selector",
+        'A selector is an expression without `${…}` over what is known of an entity: `type == "device" && site == '
+        '"ams1"`. A bare name is a label, or else a fact; `id`, `type`, `name`, `parent`, `groups`, `labels.X` and '
+        "`facts.X` are the entity's own.",
+    ),
+    # --- entities ------------------------------------------------------------------------------------
+    "HF0171": Explanation(
+        "block for entities in a workflow without",
+        "The block says that it runs on entities of a type, one job for each, and the workflow works on none. Say "
+        "`run-on: TYPE` for the workflow or the step, or `run-on: global` for a step that is done once all the same.",
+    ),
+    "HF0172": Explanation(
+        "not a number or percentage of entities",
+        "`max-failures` is a number from 0, or 0% to 100%. A batch is at least 1, or more than 0% and at most 100%; "
+        "percentages are of all entities and rounded down, but a batch is never empty.",
+    ),
+    "HF0173": Explanation(
+        "shared lock, and a block that is not pure",
+        "With `lock: {mode: shared}` others may look at the entities at the same time, so every block has to be pure.",
+    ),
+    "HF0174": Explanation(
+        "run-on is not possible here",
+        "`run-on` names a type of entities, or `global`. It belongs on blocks and on steps that have steps inside; "
+        "inside of something that is done for each entity everything is about that entity already. A registered type "
+        "is done where it is used: say it there.",
+    ),
+    "HF0175": Explanation(
+        "the step is not done for each entity",
+        "`steps.ID.results` and `steps.ID.failed` are known of steps that are done for each of many entities. Every "
+        "step has `steps.ID.output`.",
+    ),
+    "HF0176": Explanation(
+        "acquire cannot be read",
+        "`acquire` is a selector, a map with one of `select`, `ids`, `children`, `parent` and `members`, or a list of "
+        "these. `ids` may be an expression over `input`.",
+    ),
+    "HF0177": Explanation(
+        "unknown word in config",
+        "The key takes one of a few words; the reference of workflow keys lists them.",
+    ),
+    "HF0178": Explanation(
+        "gate cannot be read",
+        "`not-before` is a time like `2030-01-31T22:00:00Z`, `window` is `HH:MM-HH:MM` every day, `after` names "
+        "executions, `approval` is the question that is asked, `deadline` a duration.",
+    ),
+    "HF0179": Explanation(
+        "no effect without entities",
+        "The key is about the entities of a workflow, and this one works on none.",
     ),
 }
 

@@ -6,20 +6,26 @@ from __future__ import annotations
 
 from .conditions import TESTS, TURNS
 from .functions import FUNCTIONS
-from .kinds import OF_BLOCKS, OF_STEPS, OF_STOPPING, OF_THE_ENGINE
+from .kinds import OF_BLOCKS, OF_ENTITIES, OF_STEPS, OF_STOPPING, OF_THE_ENGINE
 from .manual import MANUAL, WHERE
 from .problems import PROBLEMS
 from .steps import (
+    ACQUIRE_KEYS,
     BLOCK_FORMS,
     BRANCH_KEYS,
     COMMON_KEYS,
+    CONFIG_KEYS,
+    ENTITY_LOCK_KEYS,
+    GATE_KEYS,
     LOCK_KEYS,
     PARAMETER_KEYS,
     REPEAT_KEYS,
     RESERVED_IDS,
     RETRY_KEYS,
+    ROLLOUT_KEYS,
     SENSOR_KEYS,
     STEP_TYPES,
+    STRATEGY_KEYS,
     VARIABLE_KEYS,
     WORKFLOW_KEYS,
     Key,
@@ -61,12 +67,14 @@ workflow's input. These always work:
 | `input.x` | the workflow's input |
 | `vars.x` | a variable |
 | `output` | the previous step's output |
-| `steps.<id>.output` | the output of a step |
+| `steps.<id>.output` | the output of a step; where it was done for each entity, what it gave for this one |
+| `steps.<id>.results`, `.failed` | of a step that was done for each entity: a map by entity, a list of ids |
+| `entities` | ids of the entities in scope, where the workflow works on some |
 | `workflow.id`, `.name`, `.version`, `.run`, `.link` | this execution, its workflow and the version |
 | `workflow.input`, `.output`, `.error`, `.var.x`, `.step.<id>.output` | the same as the roots of those names |
 | `workflow.current_step.name`, `.step_id`, `.step_index`; `workflow.previous_step.…` | a step |
 | `workflow.util.now`, `.now_utc` (ms), `.now_iso`, `.now_instant`, `.random` | the time of this decision; a number |
-| `entity.id`, `entity.name`, `entity.type` | what the workflow runs on |
+| `entity.id`, `.name`, `.type`, `.labels.x`, `.facts.x`, `.parent`, `.groups` | what the step, or the workflow, runs on |
 | `entity.sensor.x`, `entity.config.x`, `entity.sensor['a.b']`, `entity.sensor[name]` | its sensors and config |
 | `entity.attributeWhenReady.x` | a sensor that `wait` waits for |
 | `error.kind`, `.message`, `.code`, `.step`, `.value`, `.cause` | in `on-error`: the error |
@@ -176,6 +184,46 @@ _REPLAYING = """## Replaying
 Case and punctuation do not matter: `from_here` is `from here`. After a crash nobody has to replay anything: executions
 go on by themselves, and only an outcome that cannot be known stops them.
 """
+
+_ENTITIES = """## Entities
+
+A workflow works on entities if it, or a step, says `run-on` or `acquire`. Before its first step it finds them: those it
+is started on (`holdfast run FILE --on …`), those it acquires, and those its blocks ask for. It locks all of them at once
+and holds them until its end.
+
+A block step is then done for each entity of a type: that of its own `run-on`, else the one its block names, else that of
+the workflow; `run-on: global` is once. `run-on` on a step with `steps:` inside does the whole of it for each. Condition,
+assertions, retries, handlers and `output` are asked and counted for each; `next` and `replayable` are about all of them.
+Inside, `${entity.…}` is the entity, variables that are set stay there, and `steps.<id>.output` is what that step gave for
+the same entity. Afterwards, the output is a map by entity.
+
+All entities have passed a step before the next begins. With `parallel: yes` each goes through consecutive steps of its
+type by itself; a step that is done once or for groups waits for all. Assertions are looked at for all before anything is
+done for any: where one does not hold, the step fails without a job.
+
+Where one fails, the others run to their end, then the step fails. With `continue-on-error` the entity stays, and its
+result is `{success: no, error: …}`. With `max-failures` so many entities may fail in the whole execution (a percentage
+is of all that steps are done for): they are left out of what follows, with their parts, and the execution completes.
+Once more fail, no further entity is begun; with `fail-fast` what no worker has begun is cancelled as well, and what runs
+ends.
+
+In a rollout the whole workflow is done batch by batch: `batches: [1, "25%"]` of 12 entities is 1, 3, 3, 3, 2. Parts go
+with their whole. Steps that are done once are done in each batch.
+
+"""
+
+
+def _entity_keys() -> list[str]:
+    out: list[str] = []
+    for title, keys in (
+        ("`acquire`", ACQUIRE_KEYS),
+        ("`config` of a workflow", CONFIG_KEYS),
+        ("`execution-strategy`, `rollout`, `lock` in `config`", (*STRATEGY_KEYS, *ROLLOUT_KEYS, *ENTITY_LOCK_KEYS)),
+        ("`gates` of a workflow", GATE_KEYS),
+    ):
+        out += [f"### {title}", "", *_keys(keys), ""]
+    return out
+
 
 _SHARING = """## Locks
 
@@ -350,6 +398,7 @@ def _kinds() -> list[str]:
         ("Of steps", OF_STEPS),
         ("Of blocks and their workers", OF_BLOCKS),
         ("Of being stopped; nobody handles them, only `finally` runs", OF_STOPPING),
+        ("Of entities, gates and what is left; no step sees them", OF_ENTITIES),
         ("Of bugs; no step sees them", OF_THE_ENGINE),
     ):
         out += [f"{title}:", "", "| `error.kind` | Means |", "|---|---|"]
@@ -379,6 +428,7 @@ def reference() -> str:
     out += ["### Branches of `parallel`, nodes of `graph`", "", *_keys(BRANCH_KEYS), ""]
     out += ["### Variables and sensors as maps", "", "`variable: {…}`:", "", *_keys(VARIABLE_KEYS), ""]
     out += ["`sensor: {…}` and `config: {…}`:", "", *_keys(SENSOR_KEYS), ""]
+    out += [_ENTITIES, *_entity_keys()]
     out += [_ERRORS, *_kinds(), _RETRYING, _REPLAYING, _SHARING.rstrip("\n"), "", *_keys(LOCK_KEYS), "", _SHARING_NOTES]
     out += [
         "## Conditions", "",

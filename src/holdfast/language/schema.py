@@ -15,14 +15,20 @@ from .conditions import TESTS, TURNS
 from .documents import EFFECTOR, INITIALIZERS
 from .predicates import WHEN
 from .steps import (
+    ACQUIRE_KEYS,
     BLOCK_FORMS,
     BRANCH_KEYS,
     COMMON_KEYS,
+    CONFIG_KEYS,
+    ENTITY_LOCK_KEYS,
+    GATE_KEYS,
     LEVELS,
     PARAMETER_KEYS,
     RESERVED_IDS,
     RETRY_KEYS,
+    ROLLOUT_KEYS,
     STEP_TYPES,
+    STRATEGY_KEYS,
     WORKFLOW_KEYS,
     Key,
     StepType,
@@ -63,6 +69,7 @@ _KNOWN: dict[str, dict[str, Any]] = {
     "id": {"type": "string", "pattern": _NAME, "not": {"enum": sorted(RESERVED_IDS)}},
     "level": {"enum": list(LEVELS)},
     "retry": _ref("retry"),
+    "acquire": _ref("acquire"),
 }
 _KNOWN_OF_PARAMETERS: dict[str, dict[str, Any]] = {"type": {"enum": [*TYPES, *TYPE_ALIASES]}}
 
@@ -123,6 +130,12 @@ def json_schema() -> dict[str, Any]:
                     _object(PARAMETER_KEYS, "An input", _KNOWN_OF_PARAMETERS),
                 ]
             },
+            "config": _config(),
+            "gates": _object(GATE_KEYS, "What has to be so before it begins"),
+            "acquire": _acquire(),
+            "share": {
+                "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\s*[\d.]+\s*%?\s*$"}]
+            },
             "duration": {
                 "type": "string",
                 "anyOf": [{"pattern": DURATION}, {"pattern": _EXPRESSION}],
@@ -177,8 +190,29 @@ def _allow(properties: dict[str, Any], word: str, schema: dict[str, Any], text: 
         properties[word] = {**both, "description": before["description"]}
 
 
+def _config() -> dict[str, Any]:
+    below = {
+        "execution-strategy": _object(STRATEGY_KEYS, "How entities go through the steps"),
+        "rollout": _object(ROLLOUT_KEYS, "Entities in batches") | {"required": ["batches"]},
+        "lock": _object(ENTITY_LOCK_KEYS, "How entities are locked"),
+        "max-failures": _ref("share"),
+        **{key.name: {"enum": key.takes.removeprefix("one of ").split(", ")} for key in CONFIG_KEYS if _is_choice(key)},
+    }
+    return _object(CONFIG_KEYS, "How it treats its entities", below)
+
+
+def _is_choice(key: Key) -> bool:
+    return key.takes.startswith("one of ")
+
+
+def _acquire() -> dict[str, Any]:
+    one = {"anyOf": [_TEXT, _object(ACQUIRE_KEYS, "Entities", {"ids": {"anyOf": [_TEXT, {"type": "array"}]}})]}
+    return {"anyOf": [one, {"type": "array", "items": one}]}
+
+
 def _workflow(type: str, title: str) -> dict[str, Any]:
-    schema = _object(WORKFLOW_KEYS, title)
+    known = {"config": _ref("config"), "gates": _ref("gates"), "acquire": _ref("acquire")}
+    schema = _object(WORKFLOW_KEYS, title, known)
     schema["properties"].setdefault("id", {**_TEXT, "description": "the name it is published under"})
     schema["properties"]["type"] = {"const": type, "description": schema["properties"]["type"]["description"]}
     return schema

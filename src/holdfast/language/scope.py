@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from .interpret import Run
     from .walk import Walk
 
+#: what a step came to for the entity of a lane is a variable of the lane, under a name that nobody can write
+OWN = "steps."
+#: and so are those of one type
+AMONG = "entities."
+
 
 class LaneScope(ABC):
     # What a walk has of it.
@@ -96,6 +101,10 @@ class LaneScope(ABC):
         given = self.given()
         if type(given) is dict and name in given:
             return given[name]
+        if name == "entities" and self.run.workflow.scopes:
+            return self.run.ids_in_scope(self)
+        if name.startswith(AMONG):
+            return self.among(name.removeprefix(AMONG))
         return ABSENT
 
     def _own(self, name: str, inputs: dict[str, Value]) -> Any:
@@ -145,14 +154,52 @@ class LaneScope(ABC):
         return self.output
 
     def step(self, id: str) -> Any:
+        if id.endswith(".results"):
+            return self._results(id.removesuffix(".results"))
         walk: LaneScope | None = self
         while walk is not None:
             if id in walk.outputs:
                 return walk.outputs[id]
             if id in walk.before:
                 return walk.before[id]
+            if walk.site and walk.is_upon:
+                # What was done for each is, for one of them, what was done for it.
+                if OWN + id in walk.base:
+                    return walk.base[OWN + id]
+                workflow = self.run.workflow
+                if id in workflow.scopes_by_id and workflow.scopes_by_id[id] == workflow.scopes[walk.scope_owner]:
+                    return ABSENT
             walk = walk.around()
         return ABSENT
+
+    def _results(self, id: str) -> Any:
+        """What a step came to for all entities, also for the lane of one of them."""
+        walk: LaneScope | None = self
+        while walk is not None and walk.site and walk.is_upon:
+            walk = walk.around()
+        return ABSENT if walk is None else walk.step(id)
+
+    @property
+    def is_upon(self) -> bool:
+        """Whether this lane is that of an entity."""
+        return bool(self.parent) and self.scope_owner in self.run.workflow.scopes
+
+    def upon(self) -> str:
+        """The entity that what is done here is about; empty for none."""
+        if not self.run.workflow.scopes:
+            return ""
+        walk: LaneScope = self
+        while walk.parent:
+            if walk.is_upon:
+                return walk.site
+            walk = walk.run.walk(walk.parent)
+        return ""
+
+    def among(self, type: str) -> list[str]:
+        """Ids of the entities of that type that are worked upon; where one is at hand, of its parts only."""
+        own, subjects = self.upon(), self.run.state.subjects
+        found = (subjects[index] for index in range(len(subjects)))
+        return [each.id for each in found if each.type == type and (not own or own in (each.id, each.within))]
 
     def failure(self) -> Failure | None:
         """What the innermost handler is handling."""

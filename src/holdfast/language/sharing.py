@@ -80,7 +80,10 @@ class Shared:
         row = self.run.reads.entity(EntityKey(self.run.state.tenant, entity))
         if row is None:
             return entity if name == "name" else ABSENT
-        return (row.name or entity) if name == "name" else row.type
+        if name == "name":
+            return row.name or entity
+        value = getattr(row, name)
+        return list(value) if name == "groups" else value
 
     # --- rows --------------------------------------------------------------------------------------
     def lock(self, entity: str, name: str) -> LockRow:

@@ -78,6 +78,8 @@ class Draft:
     common: dict[str, Node] = field(default_factory=dict)
     #: what belongs to the type, from keys (nodes) or from the short form (excerpts)
     args: dict[str, Node | Excerpt] = field(default_factory=dict)
+    #: written as `function-block`, which is a block that works on entities
+    is_upon: bool = False
     #: words of the short form that are there or not
     flags: dict[str, bool] = field(default_factory=dict)
     #: parameters given in the short form of a block

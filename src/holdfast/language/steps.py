@@ -316,8 +316,9 @@ STEP_TYPES: dict[str, StepType] = {
             "Runs a block: registered code that does the outside work. Other words than step types are names "
             "of blocks: `net.backup host=${input.host}`.",
             "${block} [ ${pairs...} ]",
-            (Key("block", "name", "the block", required=True),),
+            (Key("block", "`name`, `package/name` or `package/name:version`", "the block", required=True),),
             main="block",
+            aliases=("function-block",),
             output="the block's result",
             example="block net.backup host=${input.host}",
         ),
@@ -404,7 +405,7 @@ BLOCK_FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 #: words that belong to the language but not yet to this version; never taken as names of blocks
-COMING_TYPES = frozenset(("function-block", "reconcile"))
+COMING_TYPES = frozenset(("reconcile",))
 
 COMMON_KEYS: tuple[Key, ...] = (
     Key("step", "text", "the short form", aliases=("s", "shorthand")),
@@ -432,6 +433,10 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key("idempotent", "yes, no or default", "whether it may safely run twice; overrides what the block says"),
     Key("replayable", "`from here`, `from here only` or `reset`", "makes it a waypoint, or forgets those before"),
     Key("queue", "name", "which workers get the job"),
+    Key("run-on", "name of a type of entities", "do it for each of them; `global`: once. Otherwise what the block "
+        "says, then what the workflow says"),
+    Key("acquire", "selector, or map with `select`, `ids`, `children`, `parent` or `members`, or a list of these",
+        "entities that are acquired for it, beside those of the workflow"),
     Key("metadata", "map", "anything, for tools"),
 )  # fmt: skip
 #: common keys that only mean something on steps that run a block
@@ -448,6 +453,57 @@ LOCK_KEYS: tuple[Key, ...] = (
     Key("name", "text", "which lock", required=True),
     Key("entity", "entity id", "whose; otherwise where the workflow runs"),
     Key("timeout", "duration", "how long to wait for it; for ever"),
+)
+
+ACQUIRE_KEYS: tuple[Key, ...] = (
+    Key("select", "selector", "entities for which it holds, e.g. `type == 'device' && site == 'ams1'`"),
+    Key("ids", "list of ids, or expression", "these entities"),
+    Key("children", "name of a type, or yes", "parts of what was acquired before, e.g. the interfaces of devices"),
+    Key("parent", "yes or no", "what they are parts of"),
+    Key("members", "yes or no", "the members of the groups among them"),
+    Key("type", "name of a type", "of those only the ones of that type"),
+)
+
+CONFIG_KEYS: tuple[Key, ...] = (
+    Key("execution-strategy", "map with `parallel`", "`parallel: yes`: every entity goes through consecutive steps by "
+        "itself; otherwise all have passed a step before the next begins"),
+    Key("fail-fast", "yes or no", "once more has failed than may, what no worker has begun is not begun"),
+    Key("max-failures", "number or percentage", "so many entities may fail; they are left out of what follows"),
+    Key("rollout", "map with `batches` and `gate`", "entities in batches, one after the other"),
+    Key("rollback", "one of auto, manual, none", "what to do about effects when it fails; `auto`"),
+    Key("on-unsafe", "one of release, quarantine", "entities that are left in doubt: marked as suspect, or shut for "
+        "everybody until somebody has acknowledged it; `release`"),
+    Key("lock", "map with `mode`, `timeout`, `on-conflict`", "how entities are locked"),
+    Key("priority", "number", "in the queues of locks; the higher goes first; `0`"),
+    Key("require-clean", "yes or no", "fail where an entity is suspect"),
+    Key("require-entities", "yes or no", "fail where there is no entity at all"),
+    Key("concurrency", "number, `all`, `50%`, `-2`, `min(…)`, `max(…)`", "entities at the same time; `all`"),
+)  # fmt: skip
+
+STRATEGY_KEYS: tuple[Key, ...] = (Key("parallel", "yes or no", "every entity goes its own way; `no`"),)
+
+ROLLOUT_KEYS: tuple[Key, ...] = (
+    Key("batches", "number, percentage, or list of these", "how many entities each batch has; the last is repeated",
+        required=True),
+    Key("gate", "duration, or `approval`", "before every batch but the first: wait so long, or for a person"),
+)  # fmt: skip
+
+ENTITY_LOCK_KEYS: tuple[Key, ...] = (
+    Key("mode", "one of exclusive, shared", "`shared` needs blocks that are pure; `exclusive`"),
+    Key("timeout", "duration", "how long to wait for all of them; for ever"),
+    Key("on-conflict", "one of wait, fail", "where somebody else has one of them; `wait`"),
+)
+
+GATE_KEYS: tuple[Key, ...] = (
+    Key("not-before", "time, or expression", "e.g. `2030-01-31T22:00:00Z`"),
+    Key(
+        "window",
+        "`HH:MM-HH:MM`, or expression",
+        "every day, e.g. `22:00-04:00`; `+01:00` behind it if it is not UTC",
+    ),
+    Key("approval", "text, or yes", "a person has to approve"),
+    Key("after", "execution id, or list of ids", "these have ended"),
+    Key("deadline", "duration", "how long all of that may take; then it fails safe"),
 )
 
 RETRY_KEYS: tuple[Key, ...] = (
@@ -473,13 +529,18 @@ WORKFLOW_KEYS: tuple[Key, ...] = (
     Key("replayable", "words", "`from start`, `automatically`, `disabled`, `enabled`"),
     Key("idempotent", "`all`", "every external step may run twice unless it says otherwise"),
     Key("retention", "`3`, `30d`, `max(3, 24h)`, `forever`, `disabled`, … `hash NAME`", "how long it is kept"),
+    Key("run-on", "name of a type of entities", "its block steps are done for each of them, unless they say otherwise"),
+    Key("acquire", "selector, or map with `select`, `ids`, `children`, `parent` or `members`, or a list of these",
+        "entities it works upon, beside those it is started on"),
+    Key("config", "map", "how it treats its entities, see there"),
+    Key("gates", "map", "what has to be so before it begins, see there"),
     Key("labels", "map of texts", "put on each execution, to find them by"),
     Key("metadata", "map", "anything, for tools"),
     Key("id", "name", "another word for `name`, of a step type"),
     Key("type", "`workflow`", "says what the document is; nothing else is possible"),
     Key("shorthand", "template", "how it is written as a step of another workflow"),
     Key("uses", "map of name → definition", "step types and workflows it uses, as they were when it was published"),
-)
+)  # fmt: skip
 
 PARAMETER_KEYS: tuple[Key, ...] = (
     Key("type", "type", "one of string, integer, number, boolean, list, map, any, duration; `string`"),

@@ -131,7 +131,20 @@ class Text:
     height: int = _place()
 
 
-Expr: TypeAlias = Literal | Name | StepRef | Member | Index | Call | Unary | Binary | Choice | ListOf | MapOf | Text
+@dataclass(slots=True)
+class Path:
+    """What only `{{ … }}` can say: an operator or function of `path_values`, and what it is applied to."""
+
+    operator: str
+    parts: tuple[Expr, ...]
+    start: int = _place()
+    end: int = _place()
+    height: int = _place()
+
+
+Expr: TypeAlias = (
+    Literal | Name | StepRef | Member | Index | Call | Unary | Binary | Choice | ListOf | MapOf | Text | Path
+)
 
 #: how tightly each operator binds; the right side of a left-associative one binds one tighter
 POWER = {
@@ -152,9 +165,11 @@ ABOUT: dict[str, tuple[str, ...]] = {
 }
 #: `entity.<key>` → the kind of fact that a scope is asked for
 ENTITY_KINDS = {"sensor": "sensor", "config": "config", "attributeWhenReady": "ready"}
-ENTITY_FACTS = ("id", "name", "type")
+ENTITY_FACTS = ("id", "name", "type", "labels", "facts", "parent", "groups")
+#: of a step that is done for each of many entities, beside `output`
+STEP_FACTS = ("results", "failed")
 #: where a name may hold dashes, whether or not the workflow defines it
-_DASHED_BELOW = frozenset((("workflow", "step"), *(("entity", key) for key in ENTITY_KINDS)))
+_DASHED_BELOW = frozenset((("workflow", "step"), *(("entity", key) for key in (*ENTITY_KINDS, "labels", "facts"))))
 
 
 def chain(node: Expr) -> tuple[str, ...]:
@@ -181,7 +196,7 @@ def allows_dashes(node: Expr) -> bool:
 
 
 def unparse(node: Expr, power: int = 0) -> str:
-    """Text that parses to the same tree."""
+    """Text that parses to the same tree, but for a `Path`, which is only shown."""
     match node:
         case Literal(value=value):
             return _literal(value)
@@ -214,6 +229,8 @@ def unparse(node: Expr, power: int = 0) -> str:
             return f"[{', '.join(unparse(item) for item in items)}]"
         case MapOf(items=pairs):
             return "{" + ", ".join(f"{_literal(key)}: {unparse(item)}" for key, item in pairs) + "}"
+        case Path(operator=operator, parts=inside):
+            return f"{operator}({', '.join(unparse(part) for part in inside)})"
         case Text(parts=parts):
             return "".join(p.replace("${", "$${") if isinstance(p, str) else f"${{{unparse(p)}}}" for p in parts)
 
@@ -241,7 +258,7 @@ def children(node: Expr) -> Iterator[Expr]:
         case Index(object=inner, index=index):
             yield inner
             yield index
-        case Call(args=args) | ListOf(items=args):
+        case Call(args=args) | ListOf(items=args) | Path(parts=args):
             yield from args
         case Unary(operand=operand):
             yield operand

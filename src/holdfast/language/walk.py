@@ -51,6 +51,8 @@ class Walk(LaneScope):
     _timers: dict[int, int] | None = None
     #: the step is entered again, so its condition is not asked
     is_resuming = False
+    #: the same of the step that is being visited
+    was_resuming = False
     #: the step's own input while its expressions are evaluated
     local: dict[str, Any] | None = None
     #: the same while a condition or `output` is evaluated: only what is asked for

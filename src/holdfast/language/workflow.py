@@ -21,6 +21,7 @@ from .compile import compile_document, read_document
 from .compiled import Workflow
 from .conditions import style_free
 from .documents import check_names, hint_booleans, named, workflows_of
+from .foreign import parameters_of, version_of
 from .interpret import YamlProgram
 from .load import MAX_DEPTH, MAX_NODES, load_data, read
 from .nodes import Document, Report
@@ -167,6 +168,8 @@ def signature(definition: Any) -> Signature:
     """Looks only at the top of a stored definition and compiles nothing."""
     keys = {style_free(key): value for key, value in definition.items()} if isinstance(definition, dict) else {}
     declared = keys.get("parameters", keys.get("inputs"))
+    if "parameterschema" in keys or version_of(definition):
+        declared = parameters_of(definition)
     texts = [keys.get(key) for key in ("description", "shorthand")]
     description, shorthand = (text if isinstance(text, str) else "" for text in texts)
     return Signature(description, shorthand, declared if isinstance(declared, dict) else {})

@@ -24,9 +24,10 @@ from holdfast.core.ids import from_key, to_key
 from holdfast.core.program import Key, LockKey, SensorKey
 from holdfast.failpoints import failpoint
 
+from .filling import fill
 from .migrate import pending
 from .port import CommitUnknown
-from .postgres_arrays import bigints, byteas
+from .postgres_arrays import bigints, byteas, texts
 from .postgres_connect import (
     LOCK_SPACE,
     LOCK_TIMEOUT,
@@ -40,6 +41,7 @@ from .postgres_connect import (
     is_lost,
     translated,
 )
+from .postgres_entities import LOCK_ENTITIES, PostgresDialect, entities_to_lock, write_terms
 from .postgres_presence import Presence, living
 from .postgres_read import PATIENCE, SECURE, advisory_key, shared_rows
 from .postgres_write import write
@@ -193,6 +195,8 @@ class PostgresStore:
 class _PostgresQueries(Queries):
     """Each question is a read of its own, so one whose connection died is simply asked again."""
 
+    dialect = PostgresDialect()
+
     def __init__(self, connect: Callable[[], Connection], address: str) -> None:
         self._connect = connect
         self._connection: Connection | None = None
@@ -216,6 +220,9 @@ class _PostgresQueries(Queries):
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._ask(_numbered(sql), bindable(params)).fetchall()
+
+    def next_ticket(self) -> int:
+        return int(self.rows("SELECT last_value + CASE WHEN is_called THEN 1 ELSE 0 END FROM tickets")[0][0])
 
     def _ask(self, sql: str, params: Sequence[Any]) -> psycopg.Cursor[TupleRow]:
         is_fresh = self._is_bound
@@ -255,6 +262,8 @@ class _PostgresTransaction:
         self._versions: dict[str, int] = {}
         #: what `_secure` has locked
         self._secured: set[int] = set()
+        #: (tenant, id)
+        self._entities: set[tuple[str, str]] = set()
 
     def lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
         if not known:
@@ -301,23 +310,34 @@ class _PostgresTransaction:
     def read(self, keys: Sequence[Key]) -> dict[Key, Any]:
         with translated(self._address):
             self._secure(keys)
-            return shared_rows(self._rows, keys)
+            return shared_rows(self._rows, self._asked, keys)
 
     def _secure(self, keys: Sequence[Key]) -> None:
-        """Nobody else decides about these rows before we have committed, nor makes one that does not exist yet."""
+        """Nobody else decides about these rows before we have committed, nor makes one that does not exist yet.
+        Everybody takes what has a name first, and entities after it."""
         wanted = sorted({advisory_key(key) for key in keys if isinstance(key, LockKey | SensorKey)} - self._secured)
-        if not wanted:
-            return
-        is_in_order = not self._secured or wanted[0] > max(self._secured)
+        if wanted:
+            with self._patience(not self._entities and (not self._secured or wanted[0] > max(self._secured))):
+                self._rows(SECURE, [bigints(wanted)])
+            self._secured.update(wanted)
+        entities = sorted(entities_to_lock(self._rows, keys) - self._entities)
+        if entities:
+            with self._patience(not self._entities or entities[0] > max(self._entities)):
+                for tenant in sorted({tenant for tenant, _ in entities}):
+                    self._rows(LOCK_ENTITIES, [tenant, texts([id for owner, id in entities if owner == tenant])])
+            self._entities.update(entities)
+
+    @contextmanager
+    def _patience(self, is_in_order: bool) -> Iterator[None]:
+        """What is wanted out of order is waited for only a moment: its owner may be waiting for us."""
         if not is_in_order:
             self._rows(PATIENCE, [_IMPATIENT])
         try:
-            self._rows(SECURE, [bigints(wanted)])
+            yield
         except psycopg.errors.LockNotAvailable as error:
             raise Conflict(f"{self._address}: {error}") from error
         if not is_in_order:
             self._rows(PATIENCE, [LOCK_TIMEOUT])
-        self._secured.update(wanted)
 
     def commit(self, batch: Batch) -> None:
         try:
@@ -365,6 +385,9 @@ class _PostgresTransaction:
 
     def _rows(self, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, params, prepare=True, binary=True).fetchall()
+
+    def _asked(self, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return self._rows(_numbered(sql), bindable(params))
 
     def _send(self, sql: str, params: Sequence[Any]) -> psycopg.Cursor[TupleRow]:
         return self._connection.execute(sql, params, prepare=True)
@@ -424,6 +447,11 @@ def _migrate(connection: Connection, address: str) -> None:
         )
         for migration in pending("postgres", applied(), address):
             connection.execute(migration.sql)
+            fill(
+                migration.number,
+                lambda sql: connection.execute(sql, binary=True).fetchall(),
+                lambda rows: write_terms(connection.execute, rows),
+            )
             connection.execute(
                 f"INSERT INTO migrations VALUES ($1, $2, {_CLOCK})", [migration.number, migration.checksum]
             )

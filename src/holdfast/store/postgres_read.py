@@ -16,7 +16,6 @@ from holdfast.core.program import (
     BlobKey,
     BlockKey,
     DefinitionKey,
-    EntityKey,
     HeaderKey,
     HistoryKey,
     Key,
@@ -29,9 +28,10 @@ from holdfast.core.program import (
 from holdfast.core.sensors import SensorRow, Watched
 
 from .postgres_arrays import bigints, byteas, texts
+from .postgres_entities import PostgresDialect, read_entities
 from .queries import HEADER, header_of, storable
 from .records import HistoryRow, StartRow
-from .sharing import entity_of, lock_of
+from .sharing import lock_of
 
 Rows = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
@@ -79,11 +79,7 @@ _WAITERS = (
     " ON w.tenant = k.tenant AND w.entity = k.entity AND w.kind = k.kind AND w.name = k.name"
     " ORDER BY k.n, w.execution, w.lane"
 )
-_ENTITIES = (
-    "SELECT k.n, e.id, e.type, e.name, e.labels, e.created_at, e.updated_at"
-    " FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS k(tenant, id, n)"
-    " JOIN entities AS e ON e.tenant = k.tenant AND e.id = k.id"
-)
+_DIALECT = PostgresDialect()
 #: Takes these locks one after the other, to be held until the transaction ends.
 SECURE = "SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"
 PATIENCE = "SELECT set_config('lock_timeout', $1::text, true)"
@@ -99,8 +95,8 @@ def advisory_key(key: LockKey | SensorKey) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def shared_rows(rows: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
-    """Every key, with its row or None."""
+def shared_rows(rows: Rows, ask: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
+    """Every key, with its row or None. `rows` takes numbered statements, `ask` those that both stores know."""
     found: dict[Key, Any] = dict.fromkeys(keys)
     if workflows := [key for key in found if isinstance(key, WorkflowKey)]:
         columns = [texts([k.tenant for k in workflows]), texts([k.name for k in workflows])]
@@ -130,10 +126,16 @@ def shared_rows(rows: Rows, keys: Sequence[Key]) -> dict[Key, Any]:
             if row := used.get((storable(start.tenant), storable(start.key))):
                 found[start] = StartRow(start.tenant, start.key, *row)
     _shared_between(rows, found)
+    read_entities(rows, ask, _DIALECT, found)
     if headers := [key for key in found if isinstance(key, HeaderKey)]:
-        for row in rows(_HEADERS, [byteas([to_key(k.execution) for k in headers])]):
-            header = header_of(row)
-            found[HeaderKey(header.id)] = header
+        there = {
+            header.id: header
+            for header in map(header_of, rows(_HEADERS, [byteas([to_key(k.execution) for k in headers])]))
+        }
+        for asked in headers:
+            header = there.get(asked.execution)
+            if header is not None and asked.tenant in ("", header.tenant):
+                found[asked] = header
     if histories := [key for key in found if isinstance(key, HistoryKey)]:
         found |= {key: [] for key in histories}
         for execution, *past in rows(_HISTORY, [byteas([to_key(k.execution) for k in histories])]):
@@ -160,7 +162,3 @@ def _shared_between(rows: Rows, found: dict[Key, Any]) -> None:
             waiters.setdefault(n, []).append((from_key(execution), lane))
         for n, sensor in enumerate(sensors, 1):
             found[sensor] = Watched(values.get(n), tuple(waiters.get(n, ())))
-    if entities := [key for key in found if isinstance(key, EntityKey)]:
-        ids = [texts([k.tenant for k in entities]), texts([k.id for k in entities])]
-        for n, *entity in rows(_ENTITIES, ids):
-            found[entities[n - 1]] = entity_of(tuple(entity))

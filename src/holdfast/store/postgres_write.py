@@ -6,104 +6,37 @@ same ones then wait for each other instead of deadlocking.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
 
 from holdfast.core.codec import pack
-from holdfast.core.errors import Conflict
 from holdfast.core.ids import to_key
 
 from .postgres_arrays import bigints, byteas, texts
+from .postgres_bulk import Bulk, Check, Column, Run, drop, insert, keep, last, put
+from .postgres_entities import write_entities
 from .queries import OWNED
 from .records import Batch, Header
-
-
-class Answer(Protocol):
-    """Of a statement that was sent; it is not known before the answers to all of them have been waited for."""
-
-    @property
-    def rowcount(self) -> int: ...
-
-
-class Run(Protocol):
-    def __call__(self, sql: str, params: Sequence[Any], /) -> Answer:
-        """Send one prepared statement."""
-        ...
-
-
-class Check(NamedTuple):
-    """To be made when everything is answered and before it is committed."""
-
-    answer: Answer
-    wanted: int
-    what: str = "executions"
-
-    def __call__(self) -> None:
-        missed = self.wanted - self.answer.rowcount
-        if missed:
-            raise Conflict(f"{missed} of {self.wanted} {self.what} are not as they were decided upon")
-
-
-Column = Callable[[Sequence[Any]], bytes]
-_CASTS: dict[Column, str] = {bigints: "bigint[]", byteas: "bytea[]", texts: "text[]"}
-
-
-class _Bulk:
-    """A statement over `unnest` of one array per column."""
-
-    def __init__(self, sql: str, **columns: Column) -> None:
-        arrays = ", ".join(f"${n}::{_CASTS[kind]}" for n, kind in enumerate(columns.values(), 1))
-        self.sql = sql.format(rows=f"unnest({arrays}) AS n({', '.join(columns)})", columns=", ".join(columns))
-        self._kinds = tuple(columns.values())
-
-    def __call__(self, run: Run, rows: Iterable[tuple[Any, ...]]) -> Answer | None:
-        columns = list(zip(*rows, strict=True))
-        if not columns:
-            return None
-        return run(self.sql, [kind(column) for kind, column in zip(self._kinds, columns, strict=True)])
-
-
-def _insert(table: str, **columns: Column) -> _Bulk:
-    return _Bulk(f"INSERT INTO {table} ({{columns}}) SELECT * FROM {{rows}}", **columns)
-
-
-def _keep(table: str, **columns: Column) -> _Bulk:
-    """Insert what is not there; the content is addressed by its key, so what is there is the same."""
-    return _Bulk(f"INSERT INTO {table} ({{columns}}) SELECT * FROM {{rows}} ON CONFLICT DO NOTHING", **columns)
-
-
-def _put(table: str, key: str, /, **columns: Column) -> _Bulk:
-    """Insert or replace."""
-    changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in columns if name not in key.split(", "))
-    sql = f"INSERT INTO {table} ({{columns}}) SELECT * FROM {{rows}} ON CONFLICT ({key}) DO UPDATE SET "
-    return _Bulk(sql + changes, **columns)
-
-
-def _drop(table: str, **key: Column) -> _Bulk:
-    where = " AND ".join(f"t.{name} = n.{name}" for name in key)
-    return _Bulk(f"DELETE FROM {table} AS t USING {{rows}} WHERE {where}", **key)
-
 
 _STEP: dict[str, Column] = {
     "status": bigints, "version": bigints, "digest": byteas, "snapshot": bigints, "logs": bigints,
     "run": bigints, "updated_at": bigints, "started_at": bigints, "ended_at": bigints, "jobs_done": bigints,
     "jobs_total": bigints, "summary": byteas, "retention": texts, "retention_hash": texts,
 }  # fmt: skip
-new_headers = _insert(
+new_headers = insert(
     "executions", id=byteas, tenant=texts, workflow=texts, workflow_version=bigints, definition=byteas,
     created_at=bigints, entity=texts, **_STEP,
 )  # fmt: skip
 # Another engine may have written log lines or a snapshot without an event, so without a new version. Whoever
 # missed that would number lines twice, or declare fresh parts to stand for an old version: it has to reload.
-headers = _Bulk(
+headers = Bulk(
     f"UPDATE executions AS e SET {', '.join(f'{name} = n.{name}' for name in _STEP)} FROM {{rows}}"
     " WHERE e.id = n.id AND e.version = n.expected AND e.logs <= n.logs"
     " AND (e.snapshot <= n.snapshot OR n.snapshot = 0)",
     id=byteas, expected=bigints, **_STEP,
 )  # fmt: skip
-history = _insert("history", execution=byteas, seq=bigints, at=bigints, body=byteas, digest=byteas)
-jobs_gone = _drop("jobs", execution=byteas, job=bigints)
-jobs = _put(
+history = insert("history", execution=byteas, seq=bigints, at=bigints, body=byteas, digest=byteas)
+jobs_gone = drop("jobs", execution=byteas, job=bigints)
+jobs = put(
     "jobs", "execution, job", execution=byteas, job=bigints, queue=texts, block=texts, since=bigints,
     attempt=bigints, incarnation=texts, timeout=bigints,
 )  # fmt: skip
@@ -111,9 +44,9 @@ _STOPPING = (
     "UPDATE jobs SET stopping = 1 FROM unnest($1::bytea[], $2::bigint[]) AS k(execution, job)"
     " WHERE jobs.execution = k.execution AND jobs.job = k.job"
 )
-agenda_gone = _drop("agenda", execution=byteas, item=texts)
-agenda = _put("agenda", "execution, item", execution=byteas, item=texts, due=bigints, request=byteas)
-logs = _insert(
+agenda_gone = drop("agenda", execution=byteas, item=texts)
+agenda = put("agenda", "execution, item", execution=byteas, item=texts, due=bigints, request=byteas)
+logs = insert(
     "logs",
     execution=byteas,
     number=bigints,
@@ -123,67 +56,62 @@ logs = _insert(
     job=bigints,
     message=texts,
 )
-blobs = _keep("blobs", execution=byteas, digest=byteas, data=byteas)
-parts_gone = _drop("parts", execution=byteas)
-part_gone = _drop("parts", execution=byteas, part=texts)
-parts = _put("parts", "execution, part", execution=byteas, part=texts, data=byteas)
+blobs = keep("blobs", execution=byteas, digest=byteas, data=byteas)
+parts_gone = drop("parts", execution=byteas)
+part_gone = drop("parts", execution=byteas, part=texts)
+parts = put("parts", "execution, part", execution=byteas, part=texts, data=byteas)
 # A word that was on its way while its execution was purged is nobody's.
-beats = _Bulk(
+beats = Bulk(
     "INSERT INTO beats ({columns}) SELECT * FROM {rows} WHERE EXISTS (SELECT 1 FROM executions WHERE id = n.execution)"
     " ON CONFLICT (execution, job) DO UPDATE SET attempt = EXCLUDED.attempt, details = EXCLUDED.details",
     execution=byteas, job=bigints, attempt=bigints, details=byteas,
 )  # fmt: skip
-beats_gone = _drop("beats", execution=byteas)
-definitions = _keep("definitions", digest=byteas, data=byteas)
-published = _insert(
+beats_gone = drop("beats", execution=byteas)
+definitions = keep("definitions", digest=byteas, data=byteas)
+published = insert(
     "workflows", tenant=texts, name=texts, version=bigints, definition=byteas, published_at=bigints,
     published_by=texts,
 )  # fmt: skip
-starts = _insert("starts", tenant=texts, key=texts, execution=byteas, content=byteas, at=bigints)
-blocks = _put("blocks", "name, version", name=texts, version=texts, offer=byteas, registered_at=bigints)
-workers = _put(
+starts = insert("starts", tenant=texts, key=texts, execution=byteas, content=byteas, at=bigints)
+blocks = put("blocks", "name, version", name=texts, version=texts, offer=byteas, registered_at=bigints)
+workers = put(
     "workers", "name", name=texts, incarnation=texts, engine=texts, host=texts, pid=bigints, slots=bigints,
     queues=texts, blocks=texts, registered_at=bigints, seen_at=bigints, lease=bigints, state=texts,
 )  # fmt: skip
-workers_gone = _drop("workers", name=texts, state=texts)
-engines = _put("engines", "id", id=texts, name=texts, started_at=bigints, seen_at=bigints, address=texts)
-engines_gone = _drop("engines", id=texts)
-tokens = _put(
+workers_gone = drop("workers", name=texts, state=texts)
+engines = put("engines", "id", id=texts, name=texts, started_at=bigints, seen_at=bigints, address=texts)
+engines_gone = drop("engines", id=texts)
+tokens = put(
     "tokens", "id", id=texts, hash=byteas, tenant=texts, name=texts, role=texts, created_at=bigints,
     expires_at=bigints, is_revoked=bigints,
 )  # fmt: skip
-tokens_gone = _drop("tokens", id=texts)
-starts_gone = _drop("starts", tenant=texts, key=texts)
-purged = _drop("executions", id=byteas, version=bigints)
-rest_of_purged = [_drop(table, execution=byteas) for table in OWNED]
-meta = _put("meta", "key", key=texts, value=byteas)
-entities = _Bulk(
-    "INSERT INTO entities ({columns}) SELECT * FROM {rows} ON CONFLICT (tenant, id) DO UPDATE SET"
-    " type = EXCLUDED.type, name = EXCLUDED.name, labels = EXCLUDED.labels, updated_at = EXCLUDED.updated_at",
-    tenant=texts, id=texts, type=texts, name=texts, labels=byteas, created_at=bigints, updated_at=bigints,
-)  # fmt: skip
+tokens_gone = drop("tokens", id=texts)
+starts_gone = drop("starts", tenant=texts, key=texts)
+purged = drop("executions", id=byteas, version=bigints)
+rest_of_purged = [drop(table, execution=byteas) for table in OWNED]
+meta = put("meta", "key", key=texts, value=byteas)
 _LOCK: dict[str, Column] = {"tenant": texts, "entity": texts, "name": texts}
-locks = _Bulk(
+locks = Bulk(
     "INSERT INTO locks AS l ({columns}) SELECT * FROM {rows} ON CONFLICT (tenant, entity, name) DO UPDATE SET"
     " fence = greatest(l.fence, EXCLUDED.fence), next_seq = greatest(l.next_seq, EXCLUDED.next_seq)",
     **_LOCK, fence=bigints, next_seq=bigints,
 )  # fmt: skip
-claims_gone = _drop("lock_queue", **_LOCK, seq=bigints)
-claims = _insert(
+claims_gone = drop("lock_queue", **_LOCK, seq=bigints)
+claims = insert(
     "lock_queue", **_LOCK, seq=bigints, execution=byteas, lane=bigints, path=byteas, since=bigints, fence=bigints
 )  # fmt: skip
-grants = _Bulk(
+grants = Bulk(
     "UPDATE lock_queue AS q SET fence = n.fence, since = n.since FROM {rows} WHERE q.tenant = n.tenant"
     " AND q.entity = n.entity AND q.name = n.name AND q.seq = n.seq AND q.fence = 0",
     **_LOCK, seq=bigints, fence=bigints, since=bigints,
 )  # fmt: skip
 _SENSOR: dict[str, Column] = {"tenant": texts, "entity": texts, "kind": texts, "name": texts}
-sensors_gone = _drop("sensors", **_SENSOR)
-sensors = _put(
+sensors_gone = drop("sensors", **_SENSOR)
+sensors = put(
     "sensors", "tenant, entity, kind, name", **_SENSOR, value=byteas, version=bigints, at=bigints, author=texts
 )  # fmt: skip
-sensor_waits_gone = _drop("sensor_waits", execution=byteas, lane=bigints)
-sensor_waits = _keep("sensor_waits", **_SENSOR, execution=byteas, lane=bigints)
+sensor_waits_gone = drop("sensor_waits", execution=byteas, lane=bigints)
+sensor_waits = keep("sensor_waits", **_SENSOR, execution=byteas, lane=bigints)
 
 
 def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> list[Check]:
@@ -194,7 +122,7 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> list
     if batch.jobs_gone:
         jobs_gone(run, [(to_key(execution), job) for execution, job in batch.jobs_gone])
     if batch.jobs:
-        jobs(run, _last([
+        jobs(run, last([
             (to_key(j.execution), j.job, j.queue, j.block, j.since, j.attempt, j.incarnation, j.timeout)
             for j in batch.jobs
         ], 2))  # fmt: skip
@@ -204,7 +132,7 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> list
     if batch.agenda_gone:
         agenda_gone(run, sorted((to_key(execution), item) for execution, item in batch.agenda_gone))
     if batch.agenda:
-        agenda(run, _last([(to_key(a.execution), a.item, a.due, pack(a.request)) for a in batch.agenda], 2))
+        agenda(run, last([(to_key(a.execution), a.item, a.due, pack(a.request)) for a in batch.agenda], 2))
     if batch.logs:
         logs(run, [
             (to_key(g.execution), g.number, g.at, int(g.line.level), g.line.step, g.line.job, g.line.message)
@@ -216,11 +144,13 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> list
         parts_gone(run, [(to_key(execution),) for execution in batch.parts_gone])
         part_gone(run, [(to_key(execution), part) for execution, part, data in batch.parts if not data])
         filled = [(to_key(execution), part, data) for execution, part, data in batch.parts if data]
-        parts(run, _last(filled, 2))
+        parts(run, last(filled, 2))
     if batch.beats:
-        beats(run, _last([(to_key(id), job, attempt, data) for id, job, attempt, data in batch.beats], 2))
+        beats(run, last([(to_key(id), job, attempt, data) for id, job, attempt, data in batch.beats], 2))
     if batch.beats_gone:
         beats_gone(run, [(to_key(execution),) for execution in batch.beats_gone])
+    if batch.is_about_entities:
+        write_entities(run, batch)
     _write_rare(run, batch, now)
     checks += _purge(run, batch.purged)
     return [check for check in checks if check is not None]
@@ -259,7 +189,7 @@ def _purge(run: Run, gone: list[tuple[str, int]]) -> list[Check]:
 
 def _write_shared(run: Run, batch: Batch) -> Check | None:
     """What executions share. Whoever decided about it holds its lock (`postgres_read.secure`)."""
-    locks(run, _last(batch.locks, 3))
+    locks(run, last(batch.locks, 3))
     claims_gone(run, sorted(batch.claims_gone))
     claims(run, [
         (
@@ -270,7 +200,7 @@ def _write_shared(run: Run, batch: Batch) -> Check | None:
     ])  # fmt: skip
     granted = grants(run, sorted(batch.grants))
     sensors_gone(run, sorted(batch.sensors_gone))
-    sensors(run, _last([
+    sensors(run, last([
         (s.tenant, s.entity, s.kind, s.name, pack(s.value), s.version, s.at, s.by) for s in batch.sensors
     ], 4))  # fmt: skip
     sensor_waits_gone(run, sorted((to_key(execution), lane) for execution, lane in batch.sensor_waits_gone))
@@ -286,31 +216,21 @@ def _write_rare(run: Run, batch: Batch, now: int) -> None:
         (w.tenant, w.name, w.version, w.definition, w.published_at, w.published_by) for w in batch.published
     ))  # fmt: skip
     starts(run, sorted((s.tenant, s.key, to_key(s.execution), s.content, s.at) for s in batch.starts))
-    blocks(run, _last([(b.name, b.version, pack(b), now) for b in batch.blocks], 2))
+    blocks(run, last([(b.name, b.version, pack(b), now) for b in batch.blocks], 2))
     workers_gone(run, sorted((name, "offline") for name in batch.workers_gone))
-    workers(run, _last([
+    workers(run, last([
         (
             w.name, w.incarnation, w.engine, w.host, w.pid, w.slots, "\n".join(w.queues), "\n".join(w.blocks),
             w.registered_at, w.seen_at, w.lease, w.state,
         )
         for w in batch.workers
     ], 1))  # fmt: skip
-    engines(run, _last([(e.id, e.name, e.started_at, e.seen_at, e.address) for e in batch.engines], 1))
+    engines(run, last([(e.id, e.name, e.started_at, e.seen_at, e.address) for e in batch.engines], 1))
     engines_gone(run, sorted((id,) for id in batch.engines_gone))
-    tokens(run, _last([
+    tokens(run, last([
         (t.id, t.hash, t.tenant, t.name, t.role, t.created_at, t.expires_at, int(t.is_revoked))
         for t in batch.tokens
     ], 1))  # fmt: skip
     tokens_gone(run, sorted((id,) for id in batch.tokens_gone))
-    entities(run, _last([
-        (tenant, e.id, e.type, e.name, pack(e.labels), e.created_at, e.updated_at) for tenant, e in batch.entities
-    ], 2))  # fmt: skip
     starts_gone(run, sorted(batch.starts_gone))
-    meta(run, _last(list(batch.meta.items()), 1))
-
-
-def _last(rows: list[tuple[Any, ...]], width: int) -> list[tuple[Any, ...]]:
-    """The last row of each key (the first `width` columns), in the order of the keys: PostgreSQL refuses to
-    write one row twice in one statement."""
-    last = {row[:width]: row for row in rows}
-    return [last[key] for key in sorted(last)]
+    meta(run, last(list(batch.meta.items()), 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
@@ -20,7 +20,6 @@ from holdfast.core.program import (
     BlobKey,
     BlockKey,
     DefinitionKey,
-    EntityKey,
     HeaderKey,
     HistoryKey,
     Key,
@@ -32,8 +31,9 @@ from holdfast.core.program import (
 )
 from holdfast.core.rows import AgendaRow, JobRow, LogRow
 
+from .entities import EntityQueries
 from .records import EngineRow, Header, HistoryRow, PublishedRow, StartRow, TokenRow, WorkerRow
-from .sharing import SharingQueries, entity_row, lock_row, watched
+from .sharing import SharingQueries, lock_row, watched
 
 HEADER = (
     "id, tenant, workflow, workflow_version, definition, status, version, digest, snapshot, logs, run,"
@@ -61,7 +61,7 @@ def bindable(params: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(storable(value) if isinstance(value, str) else value for value in params)
 
 
-class Queries(SharingQueries):
+class Queries(SharingQueries, EntityQueries):
     @abstractmethod
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, fetch everything."""
@@ -93,12 +93,11 @@ class Queries(SharingQueries):
                 return lock_row(self.rows, key)
             case SensorKey():
                 return watched(self.rows, key)
-            case EntityKey():
-                return entity_row(self.rows, key)
-            case HeaderKey(execution=execution):
-                return self.headers_of([execution]).get(execution)
+            case HeaderKey(execution=execution, tenant=tenant):
+                header = self.headers_of([execution]).get(execution)
+                return header if header is None or tenant in ("", header.tenant) else None
             case _:
-                assert_never(key)
+                return self.about_entities(key)
 
     # --- executions ---------------------------------------------------------------------------------
     def header(self, tenant: str, id: str) -> Header | None:
@@ -346,7 +345,9 @@ class Queries(SharingQueries):
 
 
 #: tables whose rows belong to one execution and go with it
-OWNED = ("history", "jobs", "beats", "agenda", "logs", "blobs", "parts")
+OWNED = (
+    "history", "jobs", "beats", "agenda", "logs", "blobs", "parts", "entity_claims", "entity_flags", "entity_changes",
+)  # fmt: skip
 TABLES = frozenset(
     [
         "executions",
@@ -370,6 +371,10 @@ TABLES = frozenset(
         "sensor_waits",
         "locks",
         "lock_queue",
+        "entity_terms",
+        "entity_claims",
+        "entity_flags",
+        "entity_changes",
     ]
 )
 

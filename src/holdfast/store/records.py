@@ -188,7 +188,7 @@ class Batch(msgspec.Struct):
     entities: list[tuple[str, EntityRow]] = []
     #: (tenant, id)
     entities_gone: list[tuple[str, str]] = []
-    # Entity locks, written in this order; see `Rows`.
+    # Entity locks; `Rows` says in which order they are written: what is over first.
     entity_claims: list[EntityClaims] = []
     #: (execution, fence, since)
     entity_grants: list[tuple[str, int, int]] = []
@@ -241,6 +241,11 @@ class Batch(msgspec.Struct):
         """Whether it has rows of locks, sensors or subscriptions; most have not."""
         return any(_sharing(self))
 
+    @property
+    def is_about_entities(self) -> bool:
+        """Whether it has rows of the inventory or of locks on it."""
+        return any(_entities(self))
+
     def merge(self, more: Batch) -> None:
         for field, value in zip(self.__struct_fields__, _all(more), strict=True):
             if not value:
@@ -253,3 +258,7 @@ class Batch(msgspec.Struct):
 
 _all = attrgetter(*Batch.__struct_fields__)
 _sharing = attrgetter("claims", "claims_gone", "sensors", "sensors_gone", "sensor_waits", "sensor_waits_gone")
+_entities = attrgetter(
+    "entities", "entities_gone", "entity_claims", "entity_grants", "entity_watches", "entity_claims_lost",
+    "entity_claims_over", "flags", "flags_gone", "changes", "changes_gone",
+)  # fmt: skip

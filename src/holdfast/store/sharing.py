@@ -1,4 +1,4 @@
-"""Rows that executions share, as both stores read them: locks with their queues, sensors, entities.
+"""Rows that executions share, as both stores read them: locks with their queues, and sensors.
 
 A lock's row is read whole but for its queue, of which as many come as the key says, first come first.
 """
@@ -11,9 +11,8 @@ from typing import Any
 
 from holdfast.core.codec import unpack
 from holdfast.core.ids import from_key, to_key
-from holdfast.core.inventory import EntityRow
 from holdfast.core.locks import Claim, LockRow
-from holdfast.core.program import EntityKey, LockKey, SensorKey
+from holdfast.core.program import LockKey, SensorKey
 from holdfast.core.rows import ClaimRow, LockHead, SensorChange
 from holdfast.core.sensors import SensorRow, Watched
 
@@ -29,7 +28,6 @@ _WAITERS = (
     "SELECT execution, lane FROM sensor_waits WHERE tenant = ? AND entity = ? AND kind = ? AND name = ?"
     " ORDER BY execution, lane"
 )
-_ENTITY = "SELECT id, type, name, labels, created_at, updated_at FROM entities WHERE tenant = ? AND id = ?"
 
 
 def lock_row(rows: Ask, key: LockKey) -> LockRow:
@@ -57,15 +55,6 @@ def watched(rows: Ask, key: SensorKey) -> Watched:
     found = rows(_SENSOR, sensor)
     row = SensorRow(unpack(bytes(found[0][0])), found[0][1], found[0][2]) if found else None
     return Watched(row, tuple((from_key(bytes(execution)), lane) for execution, lane in rows(_WAITERS, sensor)))
-
-
-def entity_row(rows: Ask, key: EntityKey) -> EntityRow | None:
-    found = rows(_ENTITY, (key.tenant, key.id))
-    return entity_of(found[0]) if found else None
-
-
-def entity_of(row: tuple[Any, ...]) -> EntityRow:
-    return EntityRow(row[0], row[1], row[2], unpack(bytes(row[3])), row[4], row[5])
 
 
 _CLAIM = "tenant, entity, name, seq, execution, lane, path, since, fence"
@@ -124,17 +113,6 @@ class SharingQueries(ABC):
         sql = f"SELECT {_SENSORS} FROM sensors WHERE tenant = ? AND entity = ? AND kind = ? AND name = ?"
         found = self.rows(sql, (tenant, entity, kind, name))
         return _sensor(found[0]) if found else None
-
-    def entities(self, tenant: str, after: str = "", limit: int = 1000) -> list[EntityRow]:
-        """By id; `after` is the last one of the previous page."""
-        sql = (
-            "SELECT id, type, name, labels, created_at, updated_at FROM entities WHERE tenant = ? AND id > ?"
-            " ORDER BY id LIMIT ?"
-        )
-        return [entity_of(row) for row in self.rows(sql, (tenant, after, limit))]
-
-    def entity(self, tenant: str, id: str) -> EntityRow | None:
-        return entity_row(self.rows, EntityKey(tenant, id))
 
 
 def _claim_row(row: tuple[Any, ...]) -> ClaimRow:

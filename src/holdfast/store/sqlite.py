@@ -31,14 +31,16 @@ from holdfast.core.errors import (
     UnsafeStore,
 )
 from holdfast.core.ids import to_key
-from holdfast.core.program import Key
+from holdfast.core.program import Key, TicketKey
 from holdfast.failpoints import failpoint
 
 from .address import sync_folder
 from .file_systems import file_system, is_network
+from .filling import fill
 from .migrate import pending
 from .queries import Queries, bindable
 from .records import Batch, HistoryRow, Locked
+from .sqlite_entities import SqliteDialect, write_terms
 from .sqlite_write import write
 
 log = logging.getLogger("holdfast.store")
@@ -319,6 +321,7 @@ class SqliteStore:
             failpoint("sqlite.migrate.before")
             with self._writer:
                 run(migration.sql)
+                fill(migration.number, lambda sql: _rows(run(sql)), lambda rows: write_terms(self._writer, rows))
                 run(
                     "INSERT INTO migrations VALUES (?, ?, ?)",
                     (migration.number, migration.checksum, self.now()),
@@ -397,11 +400,16 @@ class SqliteStore:
 
 
 class SqliteQueries(Queries):
+    dialect = SqliteDialect()
+
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return _rows(self.connection.execute(sql, bindable(params)))
+
+    def next_ticket(self) -> int:
+        return int(self.rows("SELECT last FROM tickets")[0][0]) + 1
 
     @contextmanager
     def consistent(self) -> Iterator[None]:
@@ -425,6 +433,8 @@ class _SqliteTransaction:
         self._address = address
         #: version of every execution locked here
         self._versions: dict[str, int] = {}
+        #: the last number given here; it counts as given once it is committed
+        self._ticket = 0
 
     def lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
         """One engine, one writer: what the engine knows is what there is; only the unknown is read."""
@@ -452,7 +462,11 @@ class _SqliteTransaction:
 
     def read(self, keys: Sequence[Key]) -> dict[Key, Any]:
         with translated(self._address):
-            return {key: self._queries.shared(key) for key in keys}
+            return {key: self._give() if type(key) is TicketKey else self._queries.shared(key) for key in keys}
+
+    def _give(self) -> int:
+        self._ticket = self._ticket + 1 if self._ticket else self._queries.next_ticket()
+        return self._ticket
 
     def commit(self, batch: Batch) -> None:
         connection = self._connection
@@ -463,6 +477,8 @@ class _SqliteTransaction:
                     connection.execute("BEGIN IMMEDIATE")
                     failpoint("sqlite.begin.after")
                     write(connection, batch, self.now, self._versions)
+                    if self._ticket:
+                        connection.execute("UPDATE tickets SET last=?", (self._ticket,))
                     failpoint("sqlite.commit.before")
                     connection.execute("COMMIT")
                 except BaseException:

@@ -14,6 +14,7 @@ from holdfast.core.ids import to_key
 
 from .queries import OWNED, bindable, storable
 from .records import Batch
+from .sqlite_entities import write_entities
 
 #: names that come again with every job
 _name = lru_cache(maxsize=1024)(storable)
@@ -127,6 +128,8 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
         many("INSERT OR REPLACE INTO parts VALUES (?,?,?)", filled)
     if batch.is_sharing:
         _write_shared(db, batch)
+    if batch.is_about_entities:
+        write_entities(db, batch)
     _write_rare(db, batch, now)
 
 
@@ -236,15 +239,6 @@ def _write_rare(db: apsw.Connection, batch: Batch, now: int) -> None:
         )
     if batch.tokens_gone:
         many("DELETE FROM tokens WHERE id=?", [(id,) for id in batch.tokens_gone])
-    if batch.entities:
-        many(
-            "INSERT INTO entities VALUES (?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET type=excluded.type,"
-            " name=excluded.name, labels=excluded.labels, updated_at=excluded.updated_at",
-            [
-                (tenant, e.id, e.type, e.name, pack(e.labels), e.created_at, e.updated_at)
-                for tenant, e in batch.entities
-            ],
-        )
     if batch.starts_gone:
         many("DELETE FROM starts WHERE tenant=? AND key=?", batch.starts_gone)
     if batch.purged:
