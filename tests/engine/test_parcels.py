@@ -42,7 +42,7 @@ def state_of(*more: e.Event) -> State:
 def parcel(state: State, job: int, rows: dict[Any, Any]) -> Parcel:
     committer = Committer(program_from_bytes, Dispatch(), is_shared=False, token=lambda *key: "/".join(map(str, key)))
     turn = Turn(committer, [], 2_000)
-    turn.reads.begin_turn()
+    turn.reads.begin_turn(turn.rows, turn.states)
     turn.reads.adopt(state.definition, program_from_bytes(canonical(DEFINITION)))
     turn.reads.learn(rows)
     return turn._parcel(state, state.jobs[job], Session("w", "w.1", 1))
