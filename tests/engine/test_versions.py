@@ -17,6 +17,7 @@ from holdfast.engine.dispatch import Dispatch, Session
 from holdfast.engine.items import Put
 from holdfast.engine.patience import PATIENCE, worker_state
 from holdfast.engine.why import queue_reason
+from holdfast.language import compile_definition
 from holdfast.store.port import Store
 from holdfast.store.records import Batch, WorkerRow
 from holdfast.transport.local import LocalLink
@@ -108,14 +109,15 @@ def test_a_new_version_is_taken_from_the_next_execution_on(store: Store) -> None
     assert [cache[execution_id(n)].state.specs[0].version for n in (1, 2)] == ["1.0.0", "1.1.0"]
 
 
-def test_hooks_are_pinned_with_the_version(store: Store) -> None:
-    hand = Hand(store)
-    offer = BlockOffer("up", "1.0.0", run_on="device", has_acquire=True, has_verify=True, has_rollback=True)
-    look = BlockOffer("look", "1.0.0", pure=True, has_acquire=True, has_verify=True, has_rollback=True, is_pivot=True)
-    hand.turn([Put(Batch(blocks=[offer, look]))])
-    hand.turn([hand.start(1, {"name": "w", "steps": [{"block": "up"}, {"block": "look"}]})])
-    up, looked = hand.committer.cache[execution_id(1)].state.specs
-    assert (up.run_on, up.has_acquire, up.has_verify, up.has_rollback) == ("device", True, True, True)
+def test_hooks_are_pinned_with_the_version() -> None:
+    up = BlockOffer("up", "1.0.0", run_on="device", has_acquire=True, has_verify=True, has_rollback=True)
+    look = BlockOffer("look", "1.0.0", pure=True, has_acquire=True, has_verify=True, has_rollback=True)
+    program = compile_definition({"name": "w", "run-on": "device", "steps": [{"block": "up:1"}, {"block": "look"}]})
+    (upgraded, looked), problems = program.pin({"up:1": up, "look": look})
+    assert not problems
+    assert (upgraded.block, upgraded.version, upgraded.run_on) == ("up", "1.0.0", "device")
+    assert (upgraded.has_acquire, upgraded.has_verify, upgraded.has_rollback) == (True, True, True)
+    # What changes nothing leaves nothing to look for or to undo.
     assert (looked.has_acquire, looked.has_verify, looked.has_rollback) == (True, False, False)
 
 

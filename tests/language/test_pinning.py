@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.errors import InvalidDefinition
 from holdfast.core.model import BlockOffer, Retry
 from holdfast.language import canonical, compile_definition, program_from_bytes
 from holdfast.language.values import Mismatch, duration_text, parse_duration
@@ -140,3 +141,63 @@ def test_durations(text: str, micros: int) -> None:
 def test_what_is_not_a_duration(text: str) -> None:
     with pytest.raises(Mismatch):
         parse_duration(text)
+
+
+NESTED = {
+    "type": "object",
+    "properties": {
+        "ports": {"type": "array", "items": {"$ref": "#/$defs/Port"}},
+        "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 5},
+        "best": {"anyOf": [{"$ref": "#/$defs/Port"}, {"type": "null"}]},
+        "round": {"$ref": "#/$defs/Round"},
+    },
+    "$defs": {
+        "Port": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "mtu": {"type": "integer"}},
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+        "Round": {"$ref": "#/$defs/Round"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("ports: [{name: a, mtu: 1}, {name: b, mtu: big}]", "`ports[1].mtu` of block `net` takes integer, not"),
+        ("ports: [{mtu: 1}]", "`ports[0]` of block `net` needs `name`"),
+        ("ports: [{name: a, speed: 1}]", "`ports[0]` of block `net` has no `speed`"),
+        ("tags: {a: x, b: 2}", "`tags.b` of block `net` takes string, not"),
+        ("limit: 0", "`limit` of block `net` is at least 1, not 0"),
+        ("limit: 6", "`limit` of block `net` is at most 5, not 6"),
+        ("best: {name: 3}", "`best.name` of block `net` takes string, not"),
+        ("ports: [{name: a, mtu: 1}]", ""),
+        ("tags: {a: '${1 + 1}'}", ""),
+        ("best: null", ""),
+        ("round: 5", ""),
+    ],
+)
+def test_literals_are_checked_however_deep_they_lie(given: str, said: str) -> None:
+    made = program(f"steps:\n- block: net\n  input:\n    {given}\n")
+    _, problems = made.pin({"net": BlockOffer("net", parameters=NESTED)})
+    assert [problem.code for problem in problems] == (["HF0142"] if said else [])
+    assert all(said in problem.message for problem in problems)
+
+
+@pytest.mark.parametrize("name", ["net", "net:1", "net:1.2", "net:1.2.3", "net:1.2.3-rc.1", "a.io/net", "a.io/net:1"])
+def test_a_block_may_be_named_with_package_and_version(name: str) -> None:
+    made = program(f"steps:\n- block: {name}\n- {name} a=1\n")
+    assert made.blocks == (name,)
+    specs, problems = made.pin({name: BlockOffer(name.partition(":")[0], "1.2.3")})
+    assert not problems
+    assert {(spec.block, spec.version) for spec in specs} == {(name.partition(":")[0], "1.2.3")}
+
+
+@pytest.mark.parametrize("name", ["net:", "net:x", "a/b/c", "/net", "net:1 2"])
+def test_other_names_are_no_blocks(name: str) -> None:
+    with pytest.raises(InvalidDefinition) as caught:
+        program(f"steps:\n- {{block: '{name}'}}\n")
+    assert [problem.code for problem in caught.value.problems] == ["HF0113"]

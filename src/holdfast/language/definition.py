@@ -321,7 +321,7 @@ class Reader(ShortForms):
             if isinstance(value.value, str) and BLOCK_NAME.match(value.value):
                 draft.block = value.value
             else:
-                report.add(value, "HF0113", "`block` takes the name of a block")
+                report.add(value, "HF0113", "`block` takes the name of a block, maybe with a version: `name:1.2`")
         elif isinstance(value.value, str) and made.shorthand and not _IS_SIMPLE.match(made.shorthand):
             draft.short = f"{kind} {value.value}"
             self._captures(draft, Excerpt(value.value, value))

@@ -11,7 +11,6 @@ from typing import Any
 from holdfast.core.model import BlockOffer, JobSpec, Problem, Retry
 
 from .compiled import Parameter, Spec, Step, Workflow
-from .names import Value
 from .nodes import Report, a_type, type_name
 from .operations import same
 from .problems import did_you_mean
@@ -130,6 +129,10 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
+#: A schema comes from a worker and may refer to itself; nothing that people write is nested deeper.
+_DEEPEST = 64
+
+
 def _check_parameters(problems: list[Problem], step: Step, offer: BlockOffer) -> None:
     """The step's input against the block's JSON Schema: keys, and types of what is literal."""
     schema = offer.parameters
@@ -145,29 +148,69 @@ def _check_parameters(problems: list[Problem], step: Step, offer: BlockOffer) ->
         if name not in given:
             _add(problems, step, "HF0141", f"block `{offer.name}` needs the parameter `{name}`",
                  help=f"add `input: {{{name}: …}}`")  # fmt: skip
+    definitions = schema.get("$defs") or {}
     for name, value in given.items():
         if name in properties and value.fn is None:
-            wrong = _misfit(properties[name], value)
-            if wrong:
-                _add(problems, step, "HF0142", f"parameter `{name}` of block `{offer.name}` {wrong}",
+            wrong = _misfit(properties[name], value.constant, definitions)
+            if wrong is not None:
+                _add(problems, step, "HF0142", f"parameter `{name}{wrong[0]}` of block `{offer.name}` {wrong[1]}",
                      key="input", inner=name)  # fmt: skip
 
 
-def _misfit(schema: Any, value: Value) -> str:
-    if not isinstance(schema, dict):
-        return ""
-    literal = value.constant
+def _misfit(schema: Any, literal: Any, definitions: Mapping[str, Any], depth: int = 0) -> tuple[str, str] | None:
+    """Where inside of the literal something does not fit, and why; nothing if all of it does."""
+    if not isinstance(schema, dict) or depth > _DEEPEST:
+        return None
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        return _misfit(definitions.get(reference.rpartition("/")[2]), literal, definitions, depth + 1)
     options = schema.get("anyOf") or schema.get("oneOf")
     if options:
-        return "" if any(not _misfit(option, value) for option in options) else "does not fit"
+        found = [_misfit(option, literal, definitions, depth + 1) for option in options]
+        if not all(found):
+            return None
+        real = [wrong for option, wrong in zip(options, found, strict=True) if wrong and option != {"type": "null"}]
+        return real[0] if len(real) == 1 else ("", "does not fit")
     wanted = schema.get("type")
     kinds = [wanted] if isinstance(wanted, str) else wanted or []
     known = [kind for kind in kinds if kind in _JSON_TYPES]
     if known and not any(_is(literal, kind) for kind in known):
-        return f"takes {' or '.join(known)}, not {type_name(literal)}"
+        return "", f"takes {' or '.join(known)}, not {type_name(literal)}"
     if "enum" in schema and not any(same(literal, item) for item in schema["enum"]):
-        return f"cannot be `{literal}`; one of {', '.join(str(item) for item in schema['enum'])}"
-    return ""
+        return "", f"cannot be `{literal}`; one of {', '.join(str(item) for item in schema['enum'])}"
+    if isinstance(literal, (int, float)) and not isinstance(literal, bool):
+        return _outside(schema, literal)
+    if isinstance(literal, list):
+        for index, item in enumerate(literal):
+            if wrong := _misfit(schema.get("items"), item, definitions, depth + 1):
+                return f"[{index}]{wrong[0]}", wrong[1]
+    if isinstance(literal, dict):
+        return _misfit_of_map(schema, literal, definitions, depth)
+    return None
+
+
+def _outside(schema: Mapping[str, Any], number: float) -> tuple[str, str] | None:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if isinstance(least, (int, float)) and number < least:
+        return "", f"is at least {least}, not {number}"
+    if isinstance(most, (int, float)) and number > most:
+        return "", f"is at most {most}, not {number}"
+    return None
+
+
+def _misfit_of_map(
+    schema: Mapping[str, Any], literal: dict[Any, Any], definitions: Mapping[str, Any], depth: int
+) -> tuple[str, str] | None:
+    inner, more = schema.get("properties") or {}, schema.get("additionalProperties")
+    for name in schema.get("required") or ():
+        if name not in literal:
+            return "", f"needs `{name}`"
+    for name, item in literal.items():
+        if name not in inner and more is False:
+            return "", f"has no `{name}`"
+        if wrong := _misfit(inner.get(name, more), item, definitions, depth + 1):
+            return f".{name}{wrong[0]}", wrong[1]
+    return None
 
 
 def _is(value: Any, kind: str) -> bool:
