@@ -121,9 +121,11 @@ class _Translation(Parts):
         if texts:
             made.put("labels", "package", self.fresh(node, texts))
         self._kept(node, keys, made)
-        run_on = keys.get("runOn") or keys.get("seedEntity")
+        run_on = keys.get("runOn")
+        if run_on is None or not is_per_entity(run_on.value):
+            run_on = keys.get("seedEntity", run_on)
         if run_on is not None and not is_used:
-            made.put("run-on", "runOn" if "runOn" in keys else "seedEntity", self.run_on(run_on))
+            made.put("run-on", "runOn" if run_on is keys.get("runOn") else "seedEntity", self.run_on(run_on))
         if "acquire" in keys and not is_used:
             made.put("acquire", "acquire", self.acquire(keys["acquire"]))
         if "config" in keys and not is_used:
@@ -135,7 +137,7 @@ class _Translation(Parts):
         if is_used:
             self.within = default
         if "steps" in keys:
-            around = default if "runOn" in keys and not is_used else ""
+            around = self.run_on(keys["runOn"]).value if "runOn" in keys and not is_used else ""
             steps = self._group(node, keys, keys["steps"], around, is_root=True)
             made.put("steps", "steps", self.fresh(keys["steps"], steps))
         return made.node()
@@ -207,7 +209,7 @@ class _Translation(Parts):
         self._control(keys, around)
         is_whole = any(key in around.made for key in _AROUND)
         outside, self.around = self.around, [*self.around, *own]
-        if is_whole and run_on:
+        if is_whole and is_per_entity(run_on):
             # Each entity passes all of it by itself, so all of it is what is tested, repeated and tried again.
             around.put("run-on", "runOn", self.fresh(keys.get("runOn", node), run_on))
             if self.around:
@@ -215,7 +217,7 @@ class _Translation(Parts):
             if asserts:
                 around.put("assert", "assert", self.fresh(keys.get("assert", node), asserts))
             self.around, asserts = [], []
-        within, self.within = self.within, self.within or (run_on if is_whole else "")
+        within, self.within = self.within, self.within or (run_on if is_whole and is_per_entity(run_on) else "")
         made: list[Node] = []
         for item in steps.value:
             made += self._step(item, "" if self.within else run_on, asserts)
@@ -294,7 +296,7 @@ class _Translation(Parts):
     def _run_on(self, node: Node, keys: dict[str, Node], made: Keys, run_on: str) -> None:
         if "runOn" in keys:
             said = self.run_on(keys["runOn"])
-            if said.value != self.within:
+            if self._outside(keys["runOn"], said.value):
                 made.put("run-on", "runOn", said)
         elif run_on:
             made.put("run-on", "runOn", self.fresh(node, run_on))
@@ -331,7 +333,7 @@ class _Translation(Parts):
             self.bound = {**outside, **{name: self.tree_of(item) for name, item in given.value.items()}}
         if "runOn" in keys:
             checked = self.run_on(keys["runOn"])
-            run_on = checked.value if is_per_entity(checked.value) and checked.value != self.within else ""
+            run_on = self._outside(keys["runOn"], checked.value)
         if "steps" not in keys:
             self.report.add(node, "HF0109", "the workflow has no `steps`")
             return [self.fresh(node, "no-op")]
@@ -344,6 +346,13 @@ class _Translation(Parts):
         made = self._group(node, keys, keys["steps"], run_on)
         self.bound = outside
         return made
+
+    def _outside(self, node: Node, run_on: str) -> str:
+        """Nothing where that is what the group around is done for anyway."""
+        if self.within and run_on == "global":
+            self.report.add(node, "HF0188", "what is done once cannot stand in what each entity passes by itself",
+                            help="put it before or behind that group")  # fmt: skip
+        return "" if run_on == self.within else run_on
 
     def _put_id(self, keys: dict[str, Node], made: Keys) -> None:
         if "label" in keys:
