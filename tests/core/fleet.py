@@ -188,8 +188,8 @@ class Tables:
     def program(self, digest: bytes) -> Any:
         return self.programs[digest]
 
-    def block(self, name: str) -> BlockOffer | None:
-        return BlockOffer(name)
+    def offers(self, name: str) -> tuple[BlockOffer, ...]:
+        return (BlockOffer(name),)
 
     def load(self, execution: str, value: Any) -> Any:
         return value

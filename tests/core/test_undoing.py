@@ -305,6 +305,19 @@ def test_after_an_error_somebody_looks_first(said: Any, status: Status, left: tu
     assert (case.state.status, case.state.residue) == (status, left)
 
 
+@pytest.mark.parametrize("effect", [Effect.DONE, Effect.NONE, Effect.UNKNOWN])
+def test_a_look_may_say_what_it_found_as_an_effect(effect: Effect) -> None:
+    case = Case([job("look", "sw1")])
+    case.lost(1)
+    case.done(case.looking[1], {"version": 7}, effect)
+    if effect is Effect.DONE:
+        assert case.state.lanes[1].output == {"version": 7}
+    elif effect is Effect.NONE:
+        assert case.state.jobs[1].status is JobStatus.SENT
+    else:
+        assert case.state.status is Status.FAILED_UNSAFE
+
+
 def test_everything_in_doubt_is_looked_at_before_anything_is_undone() -> None:
     case = Case([job("both", "sw1")], [job("both", "sw2")], [job("undo", "sw3")])
     case.done(3)

@@ -15,14 +15,13 @@ import msgspec
 
 from holdfast.core.codec import pack, unpack
 from holdfast.core.errors import Conflict
-from holdfast.core.inventory import EntityRow
 from holdfast.core.locks import LockRow
 from holdfast.core.model import BlockOffer
 from holdfast.core.program import (
     BlobKey,
     BlockKey,
     DefinitionKey,
-    EntityKey,
+    HeaderKey,
     HistoryKey,
     Key,
     LockKey,
@@ -34,6 +33,8 @@ from holdfast.core.program import (
 from holdfast.core.rows import AgendaRow, ClaimRow, JobRow, LockHead
 from holdfast.core.sensors import SensorRow, Watched
 from holdfast.store.records import Batch, EngineRow, Header, HistoryRow, Locked, StartRow, WorkerRow
+
+from .memory_entities import LOCKING, EntityTables
 
 
 class Tables:
@@ -65,7 +66,7 @@ class Tables:
         self.sensors: dict[tuple[str, str, str, str], SensorRow] = {}
         #: (tenant, entity, kind, name, execution, lane)
         self.sensor_waits: set[tuple[str, str, str, str, str, int]] = set()
-        self.entities: dict[tuple[str, str], EntityRow] = {}
+        self.about_entities = EntityTables()
         #: rows as they were given, and what they looked like then; only where somebody wants to know
         self.given: list[tuple[Any, bytes]] | None = [] if is_paranoid else None
 
@@ -120,8 +121,6 @@ class Tables:
         gone_lanes = set(batch.sensor_waits_gone)
         self.sensor_waits = {wait for wait in self.sensor_waits if wait[4:] not in gone_lanes}
         self.sensor_waits.update(batch.sensor_waits)
-        for tenant, entity in batch.entities:
-            self.entities[tenant, entity.id] = entity
 
     def write(self, batch: Batch, expected: Mapping[str, int]) -> None:
         self.compare(batch, expected)
@@ -157,8 +156,10 @@ class Tables:
                 parts[part] = data
             else:
                 parts.pop(part, None)
-        if batch.is_sharing or batch.entities:
+        if batch.is_sharing:
             self._write_shared(batch)
+        if batch.is_about_entities:
+            self.about_entities.write(batch)
         self._write_rare(batch)
 
     def _write_rare(self, batch: Batch) -> None:
@@ -315,6 +316,7 @@ class MemoryTransaction:
         self.now = now
         self._versions: dict[str, int] = {}
         self._seen: dict[LockKey | SensorKey, LockRow | Watched] = {}
+        self._held: dict[Key, Any] = {}
 
     def lock(self, known: Mapping[str, int]) -> dict[str, Locked | None]:
         tables = self._store.tables
@@ -353,14 +355,23 @@ class MemoryTransaction:
                     answer[key] = self._seen[key] = tables.lock(key)
                 case SensorKey():
                     answer[key] = self._seen[key] = tables.sensor(key)
-                case EntityKey():
-                    answer[key] = tables.entities.get((key.tenant, key.id))
+                case HeaderKey():
+                    header = tables.headers.get(key.execution)
+                    is_there = header is not None and key.tenant in ("", header.tenant)
+                    answer[key] = header if is_there else None
+                case _:
+                    answer[key] = tables.about_entities.read(key)
+                    if isinstance(key, LOCKING):
+                        self._held[key] = answer[key]
         return answer
 
     def commit(self, batch: Batch) -> None:
         store = self._store
         store.happen("before commit", batch)
         # The real stores hold these rows from the reading on; here whoever commits second has to look again.
+        for held, found in self._held.items():
+            if store.tables.about_entities.read(held) != found:
+                raise Conflict
         for key, row in self._seen.items():
             if (store.tables.lock(key) if isinstance(key, LockKey) else store.tables.sensor(key)) != row:
                 raise Conflict

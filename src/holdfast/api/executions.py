@@ -82,12 +82,15 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
         assert call.caller is not None
         call.caller.need(Role.AUTHOR, "an inline definition")
     id = body.id or new_execution_id()
+    entities = [*body.entities, *(body.execute_on.ids if body.execute_on is not None else ())]
+    select = [body.select] if isinstance(body.select, str) else body.select
 
     def ask(reply: Callback) -> None:
         definition = load_workflow(body.source, "source")[0] if body.source else body.definition
         call.service.submit_start(
             call.actor, workflow=body.workflow, definition=definition, input=body.input, key=key,
-            labels=body.labels, id=id, entity=body.entity, reply=reply,
+            labels=body.labels, id=id, entity=body.entity, entities=entities, select=select, gates=body.gates,
+            priority=body.priority, reply=reply,
         )  # fmt: skip
 
     async def submit() -> Header | Existing:

@@ -35,6 +35,7 @@ from .screens import screen_for
 from .sessions import GONE, Owner, Session, open_session
 from .settings import Settings
 from .text import bold, dim, plural, say, style, took
+from .upon import upon, upon_options
 
 if TYPE_CHECKING:
     from holdfast.language import YamlProgram
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
 @click.option("--name", default="", help="Which workflow of a file that holds several; the only one is called so.")
 @click.option("--key", default="", help="Idempotency key: the same key starts it once.")
 @click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="Put a label on the execution.")
-@click.option("--entity", default="", metavar="ID", help="What it works upon.  [default: the default entity]")
+@upon_options
+@click.option("--entity", default="", metavar="ID", help="Where sensors of a workflow live that works on no entities.")
 @click.option("--timeout", type=float, default=None, metavar="S", help="Stop waiting after S seconds; it goes on.")
 @click.option("--detach", is_flag=True, help="Do not wait: print the id and leave.")
 @click.option("--continue", "resume", default="", metavar="ID", help="Go on with an unfinished execution.",
@@ -65,6 +67,11 @@ def run_command(
     name: str,
     key: str,
     labels: tuple[str, ...],
+    on: tuple[str, ...],
+    entities_from: str,
+    not_before: str,
+    after: tuple[str, ...],
+    priority: int | None,
     entity: str,
     timeout: float | None,
     detach: bool,
@@ -86,6 +93,7 @@ def run_command(
       holdfast run hello.yaml --input name=Ada
       holdfast run upgrade.yaml -i 'hosts:=["a","b"]' -o json
       holdfast run upgrade.yaml#check        # one of several in a file; otherwise the last
+      holdfast run upgrade.yaml --on sw1 --on "type == 'device' && site == 'ams1'"
 
     """
     if bool(file) == bool(resume):
@@ -100,18 +108,19 @@ def run_command(
         show_problems(source.warnings)
     # Before anything is opened: a wrong --input must not cost a store.
     given = collect(inputs, input_file, source.program) if source is not None else None
+    aim = {"entity": entity, **upon(on, entities_from, not_before, after, priority)}
     asked = Asked(file, key, _labels(labels), timeout, detach, resume, browser, quiet, output)
     log_errors()
     session = open_session(settings, modules_of(settings["modules"], path), slots=0 if detach else None)
     try:
         if source is not None:
-            asked.start = {"definition": source.definition, "input": given, "entity": entity}
+            asked.start = {"definition": source.definition, "input": given, **aim}
             program: YamlProgram | None = source.program
         elif resume:
             program = None
         else:
             program = published(session.verbs, file)
-            asked.start = {"workflow": file, "input": collect(inputs, input_file, program), "entity": entity}
+            asked.start = {"workflow": file, "input": collect(inputs, input_file, program), **aim}
     except BaseException:
         session.close(0)
         raise

@@ -70,7 +70,7 @@ class Attempts(Ending):
         effect = ledgers.effect_of_success(self._spec(job), request.effect)
         if job.kind is not JobKind.EXECUTE:
             self.events.append(e.JobSucceeded(job.id, request.attempt, request.result))
-            self._hook_ended(job, request.result, None)
+            self._hook_ended(job, request.result, None, request.effect)
             return
         self.events.append(e.JobSucceeded(job.id, request.attempt, request.result, effect, request.changes))
         if self._is_moving:
@@ -187,10 +187,10 @@ class Attempts(Ending):
         entry = Entry(job.id, job.step, job.spec, job.attempt, Effect.UNKNOWN, entity=job.entity, input=job.input)
         self._schedule(JobKind.VERIFY, entry)
 
-    def _hook_ended(self, job: Job, result: Any, failure: Failure | None) -> None:
+    def _hook_ended(self, job: Job, result: Any, failure: Failure | None, said: Effect | None = None) -> None:
         match job.kind:
             case JobKind.VERIFY:
-                self._verified(job, result, failure)
+                self._verified(job, result, failure, said)
             case JobKind.ROLLBACK:
                 self._undone(job, failure)
             case _:
@@ -200,9 +200,12 @@ class Attempts(Ending):
         """An ACQUIRE job is over."""
         raise NotImplementedError
 
-    def _verified(self, job: Job, result: Any, failure: Failure | None) -> None:
+    def _verified(self, job: Job, result: Any, failure: Failure | None, said: Effect | None) -> None:
+        """What it found is said as an effect, with the data that goes with it; or all in its result."""
         effect, data = Effect.UNKNOWN, None
-        if failure is None:
+        if said is not None:
+            effect, data = said, result
+        elif failure is None:
             effect, data = outcome_of(self.reads.load(self.state.id, result))
         entry = self.state.ledger.get(job.about)
         if entry is not None:

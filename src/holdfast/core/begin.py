@@ -44,13 +44,12 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
 
     given = reads.load(state.id, request.input)
     input, problems = program.check_input(given)
+    gates, wrong = _ahead(program, request, None if problems else (input,), now, reads)
+    problems += wrong
     offers, unknown = versions.pinned(program.blocks, reads)
     problems += unknown
     specs, unfit = program.pin(offers)
     problems += [problem for problem in unfit if not problem.warning]
-    gates: tuple[Gate, ...] = ()
-    if not problems:
-        gates, problems = _ahead(program, request, input, now, reads)
 
     if problems:
         # What was asked for, not what would have become of it.
@@ -91,34 +90,29 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
 
 
 def _ahead(
-    program: p.Program, request: r.StartExecution, input: Any, now: int, reads: p.Reads
+    program: p.Program, request: r.StartExecution, input: tuple[Any] | None, now: int, reads: p.Reads
 ) -> tuple[tuple[Gate, ...], list[Problem]]:
-    """The gates before it, and what is wrong with them or with the entities it was started on."""
+    """The gates before it, and what is wrong with them or with the entities it was started on. Without an input that
+    can be used, only what was asked for with the start is looked at."""
+    gates = request.gates
     problems: list[Problem] = []
-    gates: tuple[Gate, ...] = ()
     try:
-        gates = (*program.gates(input, now), *request.gates)
+        if input is not None:
+            gates = (*program.gates(*input, now), *gates)
         problems += misfits(gates)
         if program.policy.works_on_entities:
             asked_for(program, request.entities, request.select)
-            program.wanted(input)
+            if input is not None:
+                program.wanted(*input)
         elif request.entities or request.select:
-            problems.append(
-                Problem(
-                    "HF0739",
-                    f"workflow `{program.name}` works on no entities, and was started on some",
-                    help="leave them out, or let a step say what it runs on",
-                )
-            )
+            text = f"workflow `{program.name}` works on no entities, and was started on some"
+            problems.append(Problem("HF0739", text, help="leave them out, or let a step say what it runs on"))
     except Refused as refused:
-        return gates, list(refused.problems) or [Problem(refused.code, refused.message)]
-    for gate in gates:
-        if gate.kind == "after" and not problems:
-            other = awaited(gate)[0]
-            if reads.header_status(other, request.actor.tenant) is None:
-                problems.append(
-                    Problem("HF0739", f"it has to wait for execution {other}, and there is none", help="see its id")
-                )
+        problems += refused.problems or (Problem(refused.code, refused.message),)
+    for other in {awaited(gate)[0]: None for gate in gates if gate.kind == "after" and gate.what}:
+        if reads.header_status(other, request.actor.tenant) is None:
+            text = f"it has to wait for execution {other}, and there is none of that id"
+            problems.append(Problem("HF0739", text, help="`holdfast list` shows the executions there are"))
     return gates, problems
 
 

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from queue import Empty, SimpleQueue
@@ -21,8 +21,7 @@ from typing import Any
 from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, SyncFailed, TooBusy
 from holdfast.core.ids import make_id
-from holdfast.core.inventory import EntityRow
-from holdfast.core.model import Actor, Failure
+from holdfast.core.model import Actor, Failure, Gate
 from holdfast.core.program import Program, SensorKey
 from holdfast.core.requests import (
     CancelExecution,
@@ -43,6 +42,7 @@ from .agenda import Agenda
 from .committer import Broken, Committer
 from .dispatch import Dispatch, Session
 from .driver import Driver
+from .editing import Edit, EditEntities
 from .exchanges import Exchanges
 from .inbox import Inbox
 from .items import Ask, Item, Publish, PublishAll, Put, Reply, silent, spill
@@ -188,6 +188,9 @@ class Engine:
         id: str = "",
         entity: str = "",
         entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Sequence[Gate] = (),
+        priority: int | None = None,
         reply: Reply,
     ) -> None:
         """By published name, or with an inline definition (canonical bytes, and compiled)."""
@@ -195,11 +198,15 @@ class Engine:
         digest = blake2b(definition, digest_size=16).digest() if definition else b""
         ask = Ask(id or new_execution_id(), _PLACEHOLDER, reply)
         ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor, entity,
-                                     tuple(entities))  # fmt: skip
+                                     tuple(entities), tuple(select), tuple(gates), priority)  # fmt: skip
         ask.definition, ask.program = definition, program
         if key:
             ask.key = key
-            content = (workflow, digest, input, labels or {}) + ((entity,) if entity else ()) + tuple(entities)
+            content: tuple[Any, ...] = (workflow, digest, input, labels or {}, *((entity,) if entity else ()))
+            if entities or select or gates or priority is not None:
+                # Without deadlines: they are counted from each request anew.
+                ahead = [(gate.kind, gate.what, gate.due) for gate in gates]
+                content = (*content, sorted(entities), sorted(select), ahead, priority)
             ask.content = blake2b(pack(content), digest_size=16).digest()
         self._put(ask)
 
@@ -229,9 +236,18 @@ class Engine:
                  for name, data in definitions]  # fmt: skip
         self._enqueue(PublishAll(items, reply))
 
-    def put_entity(self, tenant: str, entity: EntityRow, reply: Reply) -> None:
+    def edit_entities(
+        self,
+        tenant: str,
+        edits: list[Edit],
+        reply: Reply,
+        *,
+        is_lenient: bool = False,
+        sensors: Mapping[str, Iterable[tuple[str, str]]] | None = None,
+    ) -> None:
+        """Answers what became of each, as a list of `Edited`."""
         self._admit()
-        self._enqueue(Put(Batch(entities=[(tenant, entity)]), reply))
+        self._enqueue(EditEntities(tenant, edits, reply, is_lenient=is_lenient, sensors=sensors))
 
     def put_sensor(self, key: SensorKey, value: Any, by: str, reply: Reply, *, is_gone: bool = False) -> None:
         """Answers what is there then."""

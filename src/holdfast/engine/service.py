@@ -47,6 +47,7 @@ from holdfast.language import (
     canonical,
     define,
     define_all,
+    gates_of,
     program_from_bytes,
     signature,
 )
@@ -107,6 +108,9 @@ class Service(VerdictVerbs):
         id: str = "",
         entity: str = "",
         entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
     ) -> ExecutionView:
         """By published name (`name` or `name:version`) or with an inline definition."""
         future, reply = future_reply()
@@ -120,6 +124,9 @@ class Service(VerdictVerbs):
             id=id,
             entity=entity,
             entities=entities,
+            select=select,
+            gates=gates,
+            priority=priority,
             reply=reply,
         )
         return self.started(actor, committed(future))
@@ -136,6 +143,9 @@ class Service(VerdictVerbs):
         id: str = "",
         entity: str = "",
         entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
         reply: Reply,
     ) -> None:
         if bool(workflow) == (definition is not None):
@@ -156,7 +166,8 @@ class Service(VerdictVerbs):
             data, program = self._compiled(actor, data, definition)
         self.engine.start_execution(
             workflow=workflow, definition=data, program=program, input=input, key=key, labels=labels,
-            actor=actor, id=id, entity=entity, entities=entities, reply=reply,
+            actor=actor, id=id, entity=entity, entities=entities, select=select,
+            gates=gates_of(gates, self.store.now()) if gates else (), priority=priority, reply=reply,
         )  # fmt: skip
 
     def _compiled(self, actor: Actor, data: bytes, definition: Mapping[str, Any]) -> tuple[bytes, Program]:

@@ -16,6 +16,7 @@ from holdfast.core import ledger as ledgers
 from holdfast.core import requests as r
 from holdfast.core.codec import chain, pack, unpack, unpack_events
 from holdfast.core.errors import Refused
+from holdfast.core.gates import next_check
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.model import DEFAULT_ENTITY, BlobRef, Effect, JobStatus, Status, blob_digest
 from holdfast.core.rows import AgendaRow, JobRow
@@ -28,6 +29,7 @@ from holdfast.store.port import Store
 from holdfast.store.queries import Queries, storable
 from holdfast.store.records import Header, HistoryRow
 
+from .verify_entities import wrong_about_entities, wrong_with_entity_locks, wrong_with_index
 from .verify_shared import Fences, wrong_with_execution, wrong_with_locks
 
 #: µs a claim may outlive its worker's row, or a heartbeat its execution: an engine sweeps both away, and needs
@@ -35,6 +37,8 @@ from .verify_shared import Fences, wrong_with_execution, wrong_with_locks
 CLAIM_GRACE = 600_000_000
 #: µs in which an engine is sure to look at every key of a start
 START_GRACE = 3 * 3600 * 1_000_000
+#: messages between executions
+_SENT = (r.TryLocks, r.AwaitEnd, r.HearEnd)
 #: how a reference to a blob begins in packed data; bytes without it hold none
 _REFERENCE = pack(BlobRef(bytes(16), 0))[:3]
 
@@ -77,6 +81,8 @@ def verify(store: Store, progress: Callable[[int], None] | None = None) -> Repor
             report.findings += _orphans(queries)
             report.findings += _left_beats(queries)
             report.findings += [Finding(*wrong) for wrong in wrong_with_locks(queries)]
+            report.findings += [Finding(*wrong) for wrong in wrong_with_entity_locks(queries)]
+            report.findings += [Finding(*wrong) for wrong in wrong_with_index(queries)]
             report.findings += _left_starts(queries)
     return report
 
@@ -322,6 +328,8 @@ class _Check:
             return
         for invariant, text in wrong_with_execution(self.queries, state, self.fences, items):
             self.bad(invariant, text)
+        for invariant, text in wrong_about_entities(self.queries, state, items):
+            self.bad(invariant, text)
         self._agenda(state, items)
 
     def _place(self, state: State, job: Job, row: JobRow | None) -> None:
@@ -370,6 +378,12 @@ class _Check:
                 expected[f"job/{job.id}"] = (job.due, r.ReleaseJob(job.id, job.attempt))
         if state.is_turn_open and not state.status.is_ended:
             expected[f"turn/{state.turn}"] = (-1, r.TakeTurn(state.turn))
+        if state.status is Status.BLOCKED_WAITING and (check := next_check(state.gates)) is not None:
+            expected["gates"] = (check, r.CheckGates())
+        if state.status is Status.SCHEDULED and state.ticket and state.policy.lock_timeout:
+            expected["locks-timeout"] = (state.locked_at + state.policy.lock_timeout, r.TimeOutLocks(state.ticket))
+        # From others, and on their way: what they are for is in the histories of those who sent them.
+        items = {item: row for item, row in items.items() if not isinstance(row.request, _SENT)}
         for item, (due, request) in expected.items():
             row = items.pop(item, None)
             if row is None:

@@ -3,6 +3,7 @@
 from .interpret import YamlProgram
 from .load import decode, load, load_all
 from .problems import PROBLEMS, render, summary
+from .wanting import gates_of
 from .workflow import (
     Definition,
     Examined,
@@ -38,6 +39,7 @@ __all__ = [
     "definition_of",
     "digest",
     "examine",
+    "gates_of",
     "load",
     "load_all",
     "load_workflow",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,9 +12,14 @@ from holdfast.core.model import Gate, JobSpec, Problem
 from holdfast.core.program import Acquire, Wanted
 
 from .compiled import GateWanted, Plan, Want, Workflow
+from .conditions import style_free
 from .evaluate import ABSENT, FUEL, settle
+from .names import Value
 from .operations import ExpressionError
+from .problems import did_you_mean
 from .selectors import compile_selector
+from .steps import GATE_KEYS, key_index
+from .values import Mismatch, parse_duration
 
 
 class InputScope:
@@ -117,6 +122,29 @@ def gates(plan: Plan, input: Any, now: int) -> tuple[Gate, ...]:
         except (ExpressionError, BadGate) as error:
             raise _invalid("HF0178", f"gate `{wanted.kind}`: {error}") from None
     return tuple(made)
+
+
+def gates_of(given: Mapping[str, Any], now: int) -> tuple[Gate, ...]:
+    """Gates that somebody gave with the start, under the keys of `gates`; refuses what cannot be read."""
+    known = key_index(GATE_KEYS)
+    plan = Plan()
+    found: list[GateWanted] = []
+    for key, value in given.items():
+        kind = known.get(style_free(key))
+        if kind is None:
+            names = [each.name for each in GATE_KEYS]
+            help = did_you_mean(key, names) or f"one of {', '.join(names)}"
+            problem = Problem("HF0178", f"there is no gate `{key[:40]}`", path=f"$.gates.{key[:40]}", help=help)
+            raise InvalidDefinition(f"{problem.message}; {help}", (problem,))
+        if kind != "deadline":
+            found.append(GateWanted(kind, Value(value)))
+            continue
+        try:
+            plan.deadline = parse_duration(value if isinstance(value, str) else str(value))
+        except Mismatch as mismatch:
+            raise _invalid("HF0178", f"gate `deadline`: {mismatch}") from None
+    plan.gates = tuple(found)
+    return gates(plan, None, now)
 
 
 def _gates(wanted: GateWanted, value: Any, deadline: int) -> list[Gate]:

@@ -45,13 +45,13 @@ _FLAG_WATCHERS = (
     "SELECT DISTINCT k.n, w.execution FROM unnest($1::bytea[]) WITH ORDINALITY AS k(execution, n)"
     " CROSS JOIN LATERAL (SELECT tenant, entity FROM entity_flags WHERE execution = k.execution"
     " AND kind = 'quarantine' OFFSET 0) AS f CROSS JOIN LATERAL (SELECT execution FROM entity_claims"
-    " WHERE tenant = f.tenant AND entity = f.entity AND is_watching = 1 OFFSET 0) AS w ORDER BY 1, 2"
+    " WHERE tenant = f.tenant AND entity = f.entity AND is_watching = 1 OFFSET 0) AS w"
 )
 _WATCHERS = (
     "SELECT DISTINCT k.n, w.execution FROM unnest($1::bytea[]) WITH ORDINALITY AS k(execution, n)"
     " CROSS JOIN LATERAL (SELECT tenant, entity FROM entity_claims WHERE execution = k.execution"
     " AND is_over + 0 = 0 OFFSET 0) AS c CROSS JOIN LATERAL (SELECT execution FROM entity_claims"
-    " WHERE tenant = c.tenant AND entity = c.entity AND is_watching = 1 AND execution <> k.execution OFFSET 0) AS w ORDER BY 1, 2"
+    " WHERE tenant = c.tenant AND entity = c.entity AND is_watching = 1 AND execution <> k.execution OFFSET 0) AS w"
 )
 _TICKETS = "SELECT nextval('tickets') FROM generate_series(1, $1::bigint)"
 
@@ -114,7 +114,7 @@ def read_entities(rows: Ask, ask: Ask, dialect: Dialect, found: dict[Key, Any]) 
         waking: dict[int, list[str]] = {}
         for n, execution in rows(sql, [byteas([to_key(key.execution) for key in watching])]):
             waking.setdefault(n, []).append(from_key(execution))
-        found |= {key: tuple(waking.get(n, ())) for n, key in enumerate(watching, 1)}
+        found |= {key: tuple(sorted(waking.get(n, ()))) for n, key in enumerate(watching, 1)}
     if tickets:
         # After everything is locked: of two who want the same entity, who decides later has the greater number.
         numbers = [number for (number,) in rows(_TICKETS, [len(tickets)])]
