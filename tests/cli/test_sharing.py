@@ -61,6 +61,33 @@ def test_locks_are_listed_and_taken_away(project: Path) -> None:
         assert (nobody.code, "HF0222" in nobody.err) == (2, True)
 
 
+def test_entities_are_listed_drawn_and_taken_away(project: Path) -> None:
+    nobody = holdfast("locks", "graph", cwd=project)
+    assert (nobody.code, "nobody waits" in nobody.err) == (0, True)
+    with house(project) as home:
+        home.client.put_entity("r1", type="device")
+        upgrade = {"name": "upgrade", "run-on": "device", "acquire": [{"ids": ["r1"]}], "steps": ["wait-signal never"]}
+        first, second = home.start(upgrade), home.start(upgrade)
+        reach = ("--server", home.server.address, "--token", home.admin)
+        (row,) = [line for line in holdfast("locks", *reach, cwd=project).out.splitlines() if "r1" in line]
+        assert [word for word in row.split() if word in ("r1", "X", first[:8], second[:8])] == [
+            "r1", first[:8], "X", second[:8],
+        ]  # fmt: skip
+        (listed,) = holdfast("locks", "-o", "json", *reach, cwd=project).json
+        assert (listed["entity"], listed["waiting"]) == ("r1", 1)
+        drawn = holdfast("locks", "graph", *reach, cwd=project).out.splitlines()
+        assert [line.split()[0] for line in drawn] == [first[:8], second[:8]]
+        assert "waits for r1 (X)" in drawn[1]
+        assert holdfast("locks", "graph", "-o", "json", *reach, cwd=project).json["cycles"] == []
+        why = " ".join(holdfast("why", second, *reach, cwd=project).out.split())
+        assert f"for r1: r1 is held by execution {first[:8]}" in why
+        taken = holdfast("locks", "free", "r1", *reach, cwd=project)
+        assert (taken.code, f"is held by {first[:8]} (X)" in taken.err, "taken; it is" in taken.err) == (0, True, True)
+        home.client.wait(first)
+        free = holdfast("locks", "free", "r1", "--execution", first, *reach, cwd=project)
+        assert (free.code, "HF0781" in free.err) == (1, True)
+
+
 def test_an_inventory_comes_in_and_goes_out_again(project: Path) -> None:
     table = "id,type,groups,label.site,os,password\nr1,device,core,ams1,17,x\nr2,device,core,fra1,16,\n"
     (project / "lab.csv").write_text(table)

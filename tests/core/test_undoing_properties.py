@@ -126,9 +126,9 @@ def _orderly(case: Case) -> None:
     settled: dict[int, Undo] = {}
     planned: tuple[int, ...] = ()
     for _, body in case.history:
-        for event in unpack_events(body):
-            if isinstance(event, e.RollbackPlanned):
-                planned = event.jobs
+        for fact in unpack_events(body):
+            if isinstance(fact, e.RollbackPlanned):
+                planned = fact.jobs
             elif isinstance(event, e.JobScheduled) and event.kind is JobKind.ROLLBACK:
                 above = [job for job in planned if job > event.about and _overlap(case, job, event.about)]
                 assert all(settled.get(job) is Undo.UNDONE for job in above)
