@@ -201,3 +201,13 @@ def test_rows_wanted_in_opposite_order_are_a_conflict_for_one_and_no_standstill(
     late.abort()
     assert early.read([second])[second] == LockRow()
     early.abort()
+
+
+def test_a_header_names_what_it_retries_and_is_found_by_that(store: Store) -> None:
+    put(store, Batch(headers=[header(ONE)], history=history(ONE, 1)))
+    put(store, Batch(headers=[header(TWO, retry_of=ONE)], history=history(TWO, 1)))
+    put(store, Batch(headers=[header(TWO, 2, retry_of=ONE)], history=history(TWO, 1, 2)[1:]))
+    with store.reading() as queries:
+        assert [queries.header(T, id).retry_of for id in (ONE, TWO)] == ["", ONE]  # type: ignore[union-attr]
+        assert queries.retries_of(T, ONE) == [TWO]
+        assert queries.retries_of(T, TWO) == queries.retries_of("other", ONE) == []

@@ -113,7 +113,7 @@ def plan_text(view: StartPlan) -> str:
     rows.append(("Jobs", jobs + (" so far" if view.asks else "")))
     rows.append(("Rollback", view.rollback))
     text = f"{head}\n{pairs(rows, '  ')}"
-    if view.steps:
+    if view.steps and (view.refusal is None or view.entities):
         lines = [[_cut(step.step), step.block, step.run_on or dim("once"), _jobs(step), _worst(step)]
                  for step in view.steps]  # fmt: skip
         text += "\n\n" + table(["STEP", "BLOCK", "RUNS ON", "JOBS", "WORST CASE"], lines)
@@ -160,13 +160,11 @@ def _entities(view: StartPlan) -> list[tuple[str, str]]:
     if len(contended) > SHOWN:
         rows.append(("Held", f"… and {len(contended) - SHOWN} more that others have"))
     flagged = [(entity, flag) for entity in view.entities for flag in entity.flags]
-    rows += [
-        (
-            "Doubt",
-            style(f"{entity.id} is {_FLAGS.get(flag.kind, flag.kind)} since execution {flag.execution[:8]}", fg="red"),
-        )
-        for entity, flag in flagged[:SHOWN]
-    ]
+    for entity, flag in flagged[:SHOWN]:
+        what = f"{entity.id} is {_FLAGS.get(flag.kind, flag.kind)} since execution {flag.execution[:8]}"
+        rows.append(("Doubt", style(what, fg="red")))
+    if len(flagged) > SHOWN:
+        rows.append(("Doubt", f"… and {len(flagged) - SHOWN} more"))
     if view.entities and not contended:
         rows.append(("Held", "nobody else has any of them now"))
     elif view.is_blocked:
