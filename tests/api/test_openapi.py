@@ -71,6 +71,7 @@ def calls(route: Route, sample: Sample) -> list[tuple[str, Any]]:
         "worker_goodbye": [{"incarnation": "sample"}],
         "compat_execute": [{"workflow": "echo"}, {"workflow": "echo", "parameters": {}, "executeOnParameters": {}}],
         "compat_publish": [{"workflow": ECHO}],
+        "compat_ack": [{"by": "ann", "note": "seen"}],
     }
     if "{digest}" in path:
         return [(path.format(id=sample.ended, digest=sample.digest), None)]
@@ -81,7 +82,7 @@ def calls(route: Route, sample: Sample) -> list[tuple[str, Any]]:
         ids = [sample.asking]
     elif route.tag == "reviving" and route.method == "POST":
         ids = [sample.failed]
-    elif route.name == "executions_purge":
+    elif route.name in ("executions_purge", "compat_ack"):
         ids = [sample.ended]
     elif route.method != "GET":
         ids = [sample.running]

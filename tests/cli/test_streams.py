@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ import pytest
 from .support import COMMAND, Background, environment, holdfast, server_of, until
 
 FAILS = "name: fails\nsteps: [shell sleep 0.5, shell echo x, log a, log b, fail message no luck]\n"
+
+
+@pytest.fixture(autouse=True)
+def hung_up() -> Iterator[None]:
+    """A suite that runs under nohup passes its deafness on to everything it starts; here it must not."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def piped(cwd: Path, *arguments: str, lines: int, both: bool = True) -> tuple[int, bytes]:

@@ -88,6 +88,8 @@ class Table:
     def keep(self, execution: str, value: Any) -> Any:
         return value
 
+    load = keep
+
     def watchers(self, key: p.WatchersKey) -> tuple[str, ...]:
         return ()
 

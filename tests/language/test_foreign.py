@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,15 @@ from holdfast.core.errors import InvalidDefinition
 from holdfast.core.events import JobScheduled, JobSucceeded
 from holdfast.core.inventory import EntityRow
 from holdfast.core.model import BlockOffer, Effect, Problem, Retry, Status
-from holdfast.language import Text, load_workflow, load_workflows, signature
+from holdfast.language import (
+    Text,
+    canonical,
+    compile_definition,
+    load_workflow,
+    load_workflows,
+    program_from_bytes,
+    signature,
+)
 from holdfast.language.foreign import is_version, translate
 from holdfast.language.load import load
 from holdfast.language.nodes import Report
@@ -29,6 +40,39 @@ minorVersion: 2
 patchVersion: 3
 seedEntity: device
 type: workflow
+"""
+EVERYTHING = """\
+description: d
+runOn: device
+acquire: ["role:edge", {query: "site:{{ parameters.x }}"}, {ids: ["{{ parameters.x }}"]}, {context: interfaces}]
+config: {executionStrategy: {parallel: true}}
+parameterSchema: {type: object, properties: {x: {type: string, enum: [a, b], default: a}}, required: [x]}
+parameters: {y: "{{ parameters.x }}"}
+rawParameters: {x: b}
+cron: [{title: t}]
+hideForExecution: false
+condition: {type: jmes, jmes: "{{ parameters.x }}"}
+assert: [{jmes: parameters.x}]
+delay: 1
+retryConfig: {maxRetries: 1, delay: 1}
+repeatConfig: {repeats: 1, delay: 1, condition: {jmes: parameters.x}}
+continueOnError: true
+steps:
+- label: a
+  type: functionBlock
+  functionBlock: fb.example.io/a:1
+  acquire: [{context: device}]
+  retryConfig: {maxRetries: 1, condition: parameters.x}
+  description: d
+- label: b
+  type: workflow
+  runOn: device
+  parameters: {z: ["{{ a.result.data[0] }}"]}
+  condition: {jmes: "{{ parameters.y }}"}
+  assert: parameters.y
+  continueOnError: false
+  steps:
+  - {label: c, functionBlock: "fb.example.io/c:1.0", delay: 0.5, parameters: {z: "{{ parameters.z }}"}}
 """
 STEP = "steps:\n- {label: a, functionBlock: fb.example.io/a:1}\n"
 
@@ -75,7 +119,7 @@ def test_root_keys_become_native_ones() -> None:
         "description: what for\n$schema: x\nhideForExecution: true\nrunOn: interface\n"
         "acquire: ['site:ams1 AND role:edge', {ids: [sw1]}, {context: interfaces}, {query: \"type == 'device'\"}]\n"
         "config: {executionStrategy: {parallel: true}}\nparameters: {x: 1}\nrawParameters: {y: '{{ z }}', x: 2}\n"
-        "parameterSchema: {type: object, properties: {x: {type: integer}, y: {type: array, items: {}}}, required: [x]}\n"
+        "parameterSchema: {properties: {x: {type: integer}, y: {type: array, items: {}}}, required: [x]}\n"
     )
     made = native(text + STEP)
     assert made == {
@@ -137,6 +181,18 @@ def test_embedded_steps_stand_in_place_with_what_was_said_around_them() -> None:
          "assert": ["parameters.y"]},
         {"id": "b", "block": "fb.example.io/b:1", "run-on": "device", "condition": "parameters.z"},
     ]  # fmt: skip
+
+
+def test_what_is_done_once_is_done_once() -> None:
+    group = "- {label: g, type: workflow, runOn: global, steps: [{label: b, functionBlock: 'fb.example.io/b:1'}]}\n"
+    made = world(STEP + group)
+    assert [(label, on) for label, on, _ in given(made)] == [("a", "d0"), ("a", "d1"), ("b", "")]
+    assert native(HEAD + "runOn: global\n" + STEP)["run-on"] == "device"
+    made = world("runOn: global\n" + STEP)
+    assert [(label, on) for label, on, _ in given(made)] == [("a", "")]
+    inside = group.replace("global", "device, retryConfig: {maxRetries: 1}").replace("b:1'", "b:1', runOn: global")
+    problem = told(HEAD + STEP + inside)[0]
+    assert (problem.code, marked(problem)) == ("HF0188", "global")
 
 
 def test_group_that_is_repeated_stays_one_step() -> None:
@@ -315,7 +371,7 @@ def test_condition_that_is_true(value: Any) -> None:
 
 
 def test_assertion_that_does_not_hold_fails_the_step() -> None:
-    text = "steps:\n- {label: a, functionBlock: fb.example.io/a:1, assert: [{jmes: \"context.device.platform == 'ios'\"}]}\n"
+    text = "steps:\n- {label: a, functionBlock: fb.example.io/a:1, assert: [{jmes: 'context.device.n == `1`'}]}\n"
     made = world(text)
     assert made.ran == []
     assert made.states["e1"].status is Status.FAILED_SAFE
@@ -333,7 +389,7 @@ def test_retries_are_counted_without_the_first_attempt() -> None:
     made.entities = devices(1)
     made.start(HEAD + text, on=("d0",))
     made.run()
-    assert [after - before for before, after in zip(tries, tries[1:], strict=False)] == [3_000_000, 3_000_000]
+    assert [after - before for before, after in pairwise(tries)] == [3_000_000, 3_000_000]
     assert made.states["e1"].status is Status.FAILED_SAFE
 
 
@@ -432,6 +488,77 @@ def test_workflow_reference_runs_what_is_published_with_it() -> None:
     problem = told(f"{inner}---\n{outer.replace('VERSION', '1.3')}")[0]
     assert (problem.code, marked(problem)) == ("HF0110", "wf.example.io/inner:1.3")
     assert "1.2.3" in problem.label
+
+
+def test_workflow_reference_is_done_for_each_entity_that_it_is_for() -> None:
+    inner = (
+        HEAD.replace("name: wf\n", "name: inner\n")
+        + """\
+steps:
+- {label: look, functionBlock: fb.example.io/look:1, runOn: device}
+- label: act
+  functionBlock: fb.example.io/act:1
+  parameters: {on: "{{ context.device.name }}", found: "{{ look.result.data.n }}", given: "{{ parameters.x }}"}
+"""
+    )
+    outer = (
+        HEAD
+        + """\
+steps:
+- {label: first, functionBlock: fb.example.io/first:1}
+- label: all
+  type: workflowReference
+  workflow: wf.example.io/inner:1
+  parameters: {x: "{{ first.result.data.id }}"}
+"""
+    )
+    blocks: dict[str, Block] = {
+        "fb.example.io/first": lambda given: {"id": given.entity},
+        "fb.example.io/look": lambda given: {"n": len(given.entity)},
+    }
+    made = World(blocks)
+    made.entities = devices()
+    made.start(f"{inner}---\n{outer}", name="wf.example.io/wf", on=("d0", "d1"))
+    found = [each for each in given(made.run()) if each[0] == "act"]
+    assert found == [("act", f"d{n}", {"on": f"Device {n}", "found": 2, "given": f"d{n}"}) for n in range(2)]
+
+
+def test_what_is_stored_compiles_again_with_all_it_uses() -> None:
+    inner = HEAD.replace("name: wf\n", "name: inner\n") + STEP
+    outer = HEAD + "steps:\n- {label: b, type: workflowReference, workflow: 'wf.example.io/inner:1'}\n"
+    first, second = load_workflows([Text(f"{inner}---\n{outer}", "f.yaml")])
+    assert second.data["uses"].keys() == {"wf.example.io/inner"}
+    for each in (first, second):
+        again = program_from_bytes(canonical(each.data))
+        assert (again.name, again.blocks) == (each.program.name, ("fb.example.io/a:1",))
+
+
+def test_definition_may_be_broken_in_any_place() -> None:
+    """Every value of both examples replaced by others: it is read or refused, with a place, and nothing else."""
+    odd: list[Any] = [None, 3, "{{", [], [[]], {"a": {"b": [1]}}, -1.5]
+    texts = [(EXAMPLES / f"{name}.yaml").read_text() for name in ("check-devices", "refresh-devices")]
+    for text in (*texts, HEAD + EVERYTHING):
+        data = load(text).root.plain()
+        compile_definition(data)
+        for path in _paths(data):
+            for value in odd:
+                broken = copy.deepcopy(data)
+                at = broken
+                for key in path[:-1]:
+                    at = at[key]
+                at[path[-1]] = value
+                try:
+                    compile_definition(broken)
+                except InvalidDefinition as refused:
+                    first = next(each for each in refused.problems if not each.warning)
+                    assert first.path.startswith("$"), first
+
+
+def _paths(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, item in items:
+        yield (*path, key)
+        yield from _paths(item, (*path, key))
 
 
 def test_context_lists_what_goes_with_the_entity() -> None:

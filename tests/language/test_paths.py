@@ -36,6 +36,7 @@ class World:
         self.facts = {"id": "sw1", "name": "Switch 1", "type": type, "facts": {"platform": "ios", "ip": "10.0.0.1"}}
         self.outputs: dict[str, Any] = {
             "check": {"ports": DATA["ports"], "version": "15.2"},
+            "quiet": None,
             "broken": {"success": False, "error": {"message": "no answer"}},
         }
 
@@ -211,6 +212,7 @@ def value_of(text: str, world: World | None = None) -> Any:
         ("check.result.data.ports[?up].name", ["e1", "e3"]),
         ("check.result.success", True),
         ("broken.result.success", False),
+        ("quiet.result.success", True),
         ("never.result.success", None),
         ("never.result.data.x", None),
     ],

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.blocks import Registry
 from holdfast.core.errors import StaleAttempt, StaleExchange, UnknownWorker, WorkerSuperseded
+from holdfast.core.inventory import EntityChange
 from holdfast.core.model import Effect, Failure, LogLine
 from holdfast.transport.http import HttpLink
 from holdfast.transport.local import LocalLink
@@ -376,3 +378,40 @@ async def test_a_result_over_the_limit_fails_the_job(wire: Wire) -> None:
         await hand.exchange(done(parcel, "x" * (2 * 1024 * 1024 + 100)))
         view = wire.show(id)
         assert (view.is_ended, view.error.code) == (True, "HF0701")
+
+
+@run
+async def test_a_job_names_the_version_it_was_pinned_to(wire: Wire) -> None:
+    async with wire.worker() as hand:
+        await hand.hello()
+        id = wire.start()
+        [parcel] = await hand.jobs()
+        assert (parcel.version, parcel.kind, parcel.entity, parcel.forward) == ("1.0.0", "EXECUTE", "", None)
+        await hand.exchange(done(parcel, 1))
+        assert wire.show(id).status == "COMPLETED"
+
+
+@run
+async def test_a_worker_with_another_version_is_not_given_the_job(wire: Wire) -> None:
+    async with wire.worker() as hand, wire.worker() as other:
+        await hand.hello()
+        offers = [msgspec.structs.replace(offer, version="0.9") for offer in OFFERS]
+        await other.link.hello(Hello(other.name, other.incarnation, offers, 100))
+        started = [wire.start() for _ in range(4)]
+        jobs = await hand.jobs(4)
+        assert {job.execution for job in jobs} == set(started)
+        assert (await other.exchange()).jobs == []
+        await hand.exchange(*(done(job, 1) for job in jobs))
+
+
+@run
+async def test_changes_nobody_can_keep_fail_the_job_for_good(wire: Wire) -> None:
+    async with wire.worker() as hand:
+        await hand.hello()
+        id = wire.start()
+        [parcel] = await hand.jobs()
+        answer = await hand.exchange(done(parcel, 1, changes=[EntityChange(f"e{n}") for n in range(1001)]))
+        assert answer.refused == []
+        view = wire.show(id)
+        assert view.status == "FAILED_UNSAFE"
+        assert "1001 changes of the inventory" in view.error.message

@@ -306,7 +306,9 @@ def is_browser(scope: Scope) -> bool:
 def only_once(headers: list[tuple[bytes, bytes]]) -> None:
     """Of two headers that decide something, one in between may have looked at the other."""
     names = [name for name, _ in headers]
-    for name in (b"authorization", b"host", b"origin", b"content-length", b"content-type", b"idempotency-key"):
+    for name in (
+        b"authorization", b"host", b"origin", b"content-length", b"content-type", b"idempotency-key", b"if-match",
+    ):  # fmt: skip
         if names.count(name) > 1:
             raise MalformedRequest(f"the header {name.decode()} is given twice")
 

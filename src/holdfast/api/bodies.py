@@ -41,6 +41,10 @@ RoleName = Literal["viewer", "operator", "author", "admin", "worker"]
 Micros = Annotated[int, Meta(ge=0, le=2**53)]
 
 
+#: characters of a whole inventory in one request
+BODY_TEXT = 2 * 1024 * 1024
+
+
 class _Strict(msgspec.Struct, forbid_unknown_fields=True):
     pass
 
@@ -164,10 +168,73 @@ class GoodbyeBody(_Strict):
     incarnation: Annotated[str, Meta(min_length=1, max_length=64)]
 
 
+EntityVersion = Annotated[int, Meta(ge=0, le=2**53, description="the version it has to have; 0: it must not exist yet")]
+Facts = dict[Name, Any]
+
+
 class EntityBody(_Strict):
+    """Everything that is known about an entity; what is left out is gone."""
+
     type: MaybeName = ""
     name: MaybeName = ""
     labels: Labels = {}
+    #: entity it is a part of
+    parent: MaybeName = ""
+    #: ids of entities of type `group`
+    groups: Annotated[list[Name], Meta(max_length=256)] = []
+    facts: Facts = {}
+    #: the header If-Match says the same
+    version: EntityVersion | None = None
+
+
+class EntityPatch(_Strict):
+    """What is to change; null in labels and facts removes the key."""
+
+    type: MaybeName | None = None
+    name: MaybeName | None = None
+    labels: dict[Name, Annotated[str, Meta(max_length=500)] | None] = {}
+    parent: MaybeName | None = None
+    groups: Annotated[list[Name], Meta(max_length=256)] | None = None
+    facts: Facts = {}
+    #: the header If-Match says the same
+    version: EntityVersion | None = None
+
+
+class ImportedBody(_Strict):
+    """What another inventory says of an entity; of parts that are null it says nothing."""
+
+    id: Name
+    type: MaybeName = ""
+    name: MaybeName | None = None
+    parent: MaybeName | None = None
+    groups: Annotated[list[Name], Meta(max_length=256)] | None = None
+    labels: Labels = {}
+    facts: Facts = {}
+    #: file and line it came from
+    place: Annotated[str, Meta(max_length=500)] = ""
+
+
+class ImportBody(_Strict):
+    """Either `text` or `rows`. An import in several requests sends its rows with `partial`, and at last `present`: what
+    the source has in all."""
+
+    source: Name
+    #: csv, ansible or nornir; guessed where it is left out
+    format: MaybeName = ""
+    text: Annotated[str, Meta(max_length=BODY_TEXT)] = ""
+    rows: Annotated[list[ImportedBody], Meta(max_length=100_000)] = []
+    #: entities that the text does not give a type
+    type: Name = "device"
+    #: numbers and booleans of a table are no texts
+    typed: bool = False
+    dry_run: bool = False
+    #: delete what the source does not have any more, instead of calling it stale
+    prune: bool = False
+    #: drop labels and facts that the source does not mention
+    replace: bool = False
+    #: this is not all that the source has
+    partial: bool = False
+    present: Annotated[list[Name], Meta(max_length=200_000)] | None = None
 
 
 class SensorBody(_Strict):
@@ -222,6 +289,21 @@ class LoginQuery(_Strict):
 class LocksQuery(_Strict):
     #: only those of this entity
     entity: MaybeName = ""
+
+
+class EntitiesQuery(_Strict):
+    #: a selector, e.g. `type == "device" && site == "ams1"`
+    where: Text = ""
+    type: MaybeName = ""
+    #: `next` of the page before
+    after: MaybeName = ""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
+
+
+class DeleteQuery(_Strict):
+    #: with everything that is part of it; members of a group only leave it
+    recursive: bool = False
+    version: EntityVersion | None = None
 
 
 class ReasonQuery(_Strict):
@@ -292,6 +374,13 @@ class LockList(msgspec.Struct):
 
 class EntityList(msgspec.Struct):
     items: list[EntityView]
+    #: `after` of the page that follows; null on the last one
+    next: str | None = None
+
+
+class DeletedList(msgspec.Struct):
+    #: ids of what is gone
+    items: list[str]
 
 
 class Health(msgspec.Struct, omit_defaults=True):

@@ -16,6 +16,7 @@ from holdfast.core.errors import (
     ExecutionEnded,
     InvalidDefinition,
     InvalidRequest,
+    NoteMissing,
     StoreFull,
     StoreReadOnly,
     UnknownExecution,
@@ -103,7 +104,7 @@ class Started(msgspec.Struct, frozen=True):
     uuid: str
 
 
-class AckBody(msgspec.Struct, forbid_unknown_fields=True):
+class SignedAck(msgspec.Struct, forbid_unknown_fields=True):
     #: a person, where a program asks for them; the token's name is written down in any case
     by: Annotated[str, Meta(max_length=200)] = ""
     note: Annotated[str, Meta(max_length=4096)] = ""
@@ -165,6 +166,15 @@ def execute(call: Call[Nothing, ExecuteBody]) -> Started:
 def abort(call: Call[ReasonQuery, None]) -> WorkflowExecution:
     """Cancel an execution: no new jobs, running ones are told and waited for, then rollback if that is configured."""
     return _shown(call.service.cancel(call.actor, call.path["id"], call.query.reason))
+
+
+@routes.add("POST", "/workflow-execution/{id}/ack", role=Role.OPERATOR, body=SignedAck, answer=WorkflowExecution,
+            refusals=(*_UNKNOWN, WrongStatus, NoteMissing, *_WRITING))  # fmt: skip
+def ack(call: Call[Nothing, SignedAck]) -> WorkflowExecution:
+    """Acknowledge how an execution ended; a note is needed where something is left behind."""
+    body = call.body
+    note = f"{body.note} (by {body.by})" if body.by and body.note else body.note
+    return _shown(call.service.ack(call.actor, call.path["id"], note))
 
 
 def _version(call: Call[Any, Any], reference: str) -> str:

@@ -84,6 +84,9 @@ def _operation(route: Route, schemas: dict[Any, Any], components: dict[str, Any]
     if route.handler.__name__ == "start":
         schema = {"type": "string", "maxLength": 255}
         operation["parameters"].append({"name": "Idempotency-Key", "in": "header", "schema": schema})
+    if route.tag == "entities" and route.method in ("PUT", "PATCH", "DELETE"):
+        schema = {"type": "string", "pattern": '^(W/)?"?[0-9]{1,15}"?$'}
+        operation["parameters"].append({"name": "If-Match", "in": "header", "schema": schema})
     if SSE in (route.media, *([SSE] if route.streams else [])):
         schema = {"type": "string", "pattern": "^[0-9]{1,18}$"}
         operation["parameters"].append({"name": "Last-Event-ID", "in": "header", "schema": schema})

@@ -17,6 +17,7 @@ TITLES = {
     "sharing": "Locks, entities, sensors",
     "system": "The system",
     "worker": "Workers' own routes",
+    "compat": "For tools of the function-block notation",
     "page": "Pages for people",
 }
 

@@ -267,10 +267,12 @@ class Router:
         """The route and its parameters. `raw_path` is as sent: only parameters are decoded, and each by
         itself, so that no encoding can make an address mean another one."""
         parts = raw_path.split("/")[1:]
-        found = _walk(self._root, parts, 0) if len(parts) <= 16 and len(raw_path) <= 2000 else None
+        wanted = "GET" if method == "HEAD" else method
+        is_short = len(parts) <= 16 and len(raw_path) <= 2000
+        found = (_walk(self._root, parts, 0, wanted) or _walk(self._root, parts, 0)) if is_short else None
         if found is None:
             raise NoSuchRoute(f"there is nothing at {raw_path[:100]}; GET {API}/openapi.json lists what there is")
-        route = found.routes.get("GET" if method == "HEAD" else method)
+        route = found.routes.get(wanted)
         if route is None:
             allowed = ", ".join(sorted(found.routes))
             refused = MethodNotAllowed(f"{raw_path[:100]} understands {allowed}, not {method[:20]}")
@@ -279,14 +281,15 @@ class Router:
         return route, {name: read_segment(parts[at]) for at, name in route.places}
 
 
-def _walk(node: _Node, parts: list[str], index: int) -> _Node | None:
+def _walk(node: _Node, parts: list[str], index: int, method: str = "") -> _Node | None:
+    """Fixed parts go first, where there is something for that method: an entity may be called `import`."""
     if index == len(parts):
-        return node if node.routes else None
+        return node if (method in node.routes if method else node.routes) else None
     fixed = node.fixed.get(parts[index])
     if fixed is not None:
-        found = _walk(fixed, parts, index + 1)
+        found = _walk(fixed, parts, index + 1, method)
         if found is not None:
             return found
     if node.param is not None and parts[index]:
-        return _walk(node.param, parts, index + 1)
+        return _walk(node.param, parts, index + 1, method)
     return None

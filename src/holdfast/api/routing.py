@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import compat, executions, page, reviving, sharing, system, verdicts, workflows, working
+from . import compat, entities, executions, page, reviving, sharing, system, verdicts, workflows, working
 from .routes import Router
 
 TABLES = (
@@ -11,6 +11,7 @@ TABLES = (
     reviving.routes,
     verdicts.routes,
     sharing.routes,
+    entities.routes,
     system.routes,
     working.routes,
     compat.routes,

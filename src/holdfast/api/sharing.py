@@ -1,4 +1,4 @@
-"""Routes of what executions share: locks, entities, their sensors and configuration."""
+"""Routes of what executions share: locks, sensors and configuration of entities."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast.core.errors import (
     UnknownLock,
     UnknownSensor,
 )
-from holdfast.core.views import EntityView, LockView, SensorView
+from holdfast.core.views import LockView, SensorView
 from holdfast.engine.sharing import sensor_view
 
 from .auth import Role
-from .bodies import EntityBody, EntityList, Gone, LockList, LocksQuery, SensorBody
+from .bodies import Gone, LockList, LocksQuery, SensorBody
 from .routes import API, Call, Nothing, Table
 
 routes = Table("sharing")
@@ -50,30 +50,6 @@ async def release(call: Call[Nothing, None]) -> LockView:
     held = await call.app.threaded(call.service.held, call.actor, entity, name)
     await call.app.waiting.commit(lambda reply: call.service.submit_release(call.actor, held, reply))
     view: LockView = await call.app.threaded(call.service.lock_now, call.actor, entity, name)
-    return view
-
-
-# --- entities --------------------------------------------------------------------------------------
-@routes.add("GET", f"{API}/entities", role=Role.VIEWER, answer=EntityList)
-def entities(call: Call[Nothing, None]) -> EntityList:
-    """Entities by id, without their sensors; the tenant's default entity is always there."""
-    return EntityList(call.service.entities(call.actor))
-
-
-@routes.add("GET", _ENTITY, role=Role.VIEWER, answer=EntityView, refusals=(UnknownEntity,))
-def entity(call: Call[Nothing, None]) -> EntityView:
-    """One entity with its sensors, its configuration and its locks."""
-    return call.service.entity(call.actor, call.path["entity"])
-
-
-@routes.add("PUT", _ENTITY, role=Role.OPERATOR, body=EntityBody, answer=EntityView, refusals=_WRITING)
-async def put_entity(call: Call[Nothing, EntityBody]) -> EntityView:
-    """Make an entity, or change its type, name and labels. Its sensors stay."""
-    id, body = call.path["entity"], call.body
-    await call.app.waiting.commit(
-        lambda reply: call.service.submit_entity(call.actor, id, body.type, body.name, body.labels, reply)
-    )
-    view: EntityView = await call.app.threaded(call.service.entity, call.actor, id)
     return view
 
 

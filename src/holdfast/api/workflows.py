@@ -15,6 +15,7 @@ from .bodies import PublishBody, PublishedView, PublishQuery, WorkflowList, Work
 from .routes import API, JSON, YAML, Call, Nothing, Reply, Table
 
 routes = Table("workflows")
+_RESERVED = frozenset("/:?#%\\ ")
 
 
 @routes.add(
@@ -62,9 +63,11 @@ def _named(call: Call[PublishQuery, PublishBody | None]) -> list[tuple[str, Defi
     if name and len(found) > 1:
         raise InvalidRequest(f"a name goes with one workflow, and there are {len(found)}")
     names = [name or each.program.name for each in found]
-    for each in names:
-        if not each or len(each) > 200 or not each.isprintable() or any(c in ":?#%\\ " for c in each):
-            raise InvalidRequest("a published workflow needs a name without spaces or any of : ? # % \\")
+    for each, definition in zip(names, found, strict=True):
+        # A package is a part of the name where the definition itself says so.
+        parts = each.split("/") if each == definition.name else [each]
+        if len(each) > 200 or not each.isprintable() or any(not part or set(part) & _RESERVED for part in parts):
+            raise InvalidRequest("a published workflow needs a name without spaces or any of / : ? # % \\")
     return list(zip(names, found, strict=True))
 
 

@@ -14,7 +14,7 @@ from holdfast.core.model import Effect
 
 from .context import Context
 from .declare import block
-from .results import Failed, RetryLater
+from .results import Acquired, Applied, Failed, NotApplied, RetryLater
 
 
 @block(name="test.noop")
@@ -88,6 +88,64 @@ async def witness_idempotent(path: str, key: str, sync: bool = False) -> str:
     return _bear_witness(path, key, sync)
 
 
+@block(name="test.undoable", run_on="device")
+async def undoable(
+    path: str,
+    key: str,
+    ctx: Context,
+    fail: Literal["no", "before", "after"] = "no",
+    seconds: float = 0.0,
+    undo: Literal["yes", "no"] = "yes",
+) -> dict[str, Any]:
+    """Append the line `+KEY ENTITY` to a file; `verify` looks for it, and `rollback` appends `-KEY ENTITY`.
+
+    `fail` says when it fails, `seconds` how long it takes after its line, and `undo: no` has its rollback fail.
+    """
+    if fail == "before":
+        raise Failed("failed as asked before anything was done")
+    line = f"{key} {ctx.entity.id}"
+    _bear_witness(path, f"+{line}", True)
+    await asyncio.sleep(seconds)
+    if fail == "after":
+        raise Failed("failed as asked after its line was written")
+    return {"line": line}
+
+
+@undoable.verify
+async def _look(path: str, key: str, ctx: Context) -> Applied | NotApplied:
+    lines = _testimony(path)
+    line = f"{key} {ctx.entity.id}"
+    return Applied({"line": line}) if lines.count(f"+{line}") > lines.count(f"-{line}") else NotApplied()
+
+
+@undoable.rollback
+async def _undo(path: str, key: str, undo: Literal["yes", "no"], ctx: Context) -> None:
+    if undo == "no":
+        raise Failed("cannot be undone, as asked")
+    lines = _testimony(path)
+    line = f"{key} {ctx.entity.id}"
+    if lines.count(f"+{line}") > lines.count(f"-{line}"):
+        _bear_witness(path, f"-{line}", True)
+
+
+@block(name="test.acquire", pure=True)
+async def acquire(ctx: Context, ids: list[str] | None = None, select: list[str] | None = None) -> Any:
+    """Ask for entities, by id and by selector; run, it returns the one it runs on."""
+    return dict(ctx.entity) or None
+
+
+@acquire.acquire
+async def _which(ids: list[str] | None, select: list[str] | None) -> Acquired:
+    return Acquired(ids or (), select or ())
+
+
+@block(name="test.update", run_on="device", idempotent=True)
+async def update(ctx: Context, facts: dict[str, Any] | None = None, labels: dict[str, str | None] | None = None) -> str:
+    """Ask for changes of the entity it runs on; they are made when the execution completes."""
+    ctx.update(facts=facts, labels=labels)
+    return ctx.entity.id
+
+
 @block(name="test.crash", isolation="process")
 def crash(code: int = 42) -> None:
     """End the process that runs it, without a word."""
@@ -104,3 +162,11 @@ def _bear_witness(path: str, key: str, sync: bool) -> str:
     finally:
         os.close(file)
     return key
+
+
+def _testimony(path: str) -> list[str]:
+    try:
+        with open(path) as file:
+            return file.read().splitlines()
+    except FileNotFoundError:
+        return []

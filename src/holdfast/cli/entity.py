@@ -1,22 +1,29 @@
-"""`holdfast entity`: the things worked upon, their sensors and their configuration."""
+"""`holdfast entity`: the things worked upon."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from holdfast.core.errors import BadUsage
-from holdfast.core.views import EntityView, SensorView
+from holdfast.core.errors import BadUsage, UnknownEntity
+from holdfast.core.inventory import EntityChange
+from holdfast.core.views import EntityHoldView, EntityView, SensorView
 
 from .connect import reach_options, reading, writing
+from .entity_values import values_group
 from .inputs import typed
 from .options import output_option
 from .refusals import dumps
 from .settings import Settings
-from .text import ago, bold, brief, dim, pairs, say, table
+from .text import ago, bold, brief, dim, pairs, plural, say, style, table
+
+if TYPE_CHECKING:
+    from holdfast.client.verbs import Verbs
 
 
 @click.group("entity", short_help="Entities, their sensors and configuration.")
@@ -24,39 +31,99 @@ def entity_command() -> None:
     """Entities: the things that workflows work upon. Every tenant has one called `default`."""
 
 
-@entity_command.command("list", short_help="All entities.")
+def all_entities(verbs: Verbs, where: str = "", type: str = "", limit: int = 0) -> Iterator[EntityView]:
+    """Page by page, by id."""
+    after, count = "", 0
+    while True:
+        page = verbs.entities(where=where, type=type, after=after, limit=min(1000, limit - count) if limit else 1000)
+        yield from page
+        count += len(page)
+        if len(page) < 1000 or (limit and count >= limit):
+            return
+        after = page[-1].id
+
+
+@entity_command.command("list", short_help="Entities, all or those a selector means.")
+@click.option("--where", default="", metavar="SELECTOR", help="Only those for which this holds.")
+@click.option("--type", "type_", default="", metavar="TYPE", help="Only those of this type.")
+@click.option("--limit", default=0, metavar="N", type=click.IntRange(0), help="At most so many; 0 for all.")
 @output_option(("table", "json"), "table")
 @reach_options
-def list_command(output: str, server: str, token: str, store: str) -> None:
-    """All entities, by id."""
+def list_command(where: str, type_: str, limit: int, output: str, server: str, token: str, store: str) -> None:
+    """Entities by id.
+
+    A selector is an expression over what is known about an entity. A bare name is a label, or else a fact.
+
+    \b
+      holdfast entity list --where 'type == "device" && site == "ams1"'
+      holdfast entity list --where '"core" in groups && facts.version >= "17"'
+      holdfast entity list --where 'starts_with(id, "r") || stale'
+    """
     with reading(Settings({"server": server, "token": token, "store": store})) as verbs:
-        views = verbs.entities()
+        views = list(all_entities(verbs, where, type_, limit))
     if output == "json":
         click.echo(dumps([msgspec.to_builtins(view) for view in views]))
         return
-    rows = [[bold(view.id), view.type or dim("–"), view.name or dim("–"), _labels(view) or dim("–")] for view in views]
-    click.echo(table(["ID", "TYPE", "NAME", "LABELS"], rows))
+    if not views:
+        say("no entity" + (" is like that" if where or type_ else ""))
+        return
+    rows = [
+        [
+            bold(view.id) + (style(" stale", fg="yellow") if view.is_stale else ""),
+            view.type or dim("–"),
+            view.name or dim("–"),
+            view.parent or dim("–"),
+            ",".join(view.groups) or dim("–"),
+            _labels(view) or dim("–"),
+        ]
+        for view in views
+    ]
+    click.echo(table(["ID", "TYPE", "NAME", "PART OF", "GROUPS", "LABELS"], rows))
 
 
 def _labels(view: EntityView) -> str:
     return ",".join(f"{name}={value}" for name, value in view.labels.items())
 
 
-@entity_command.command("show", short_help="One entity with its sensors, configuration and locks.")
+@entity_command.command("show", short_help="Everything about one entity.")
 @click.argument("id", metavar="ID")
 @output_option(("text", "json"), "text")
 @reach_options
 def show_command(id: str, output: str, server: str, token: str, store: str) -> None:
-    """One entity: what is known about it, its sensors, its configuration, and its locks."""
+    """One entity: what is known about it, its sensors, its configuration, who holds it, and who worked on it."""
+    _show(id, output, server, token, store)
+
+
+@entity_command.command("get", short_help="The same as `show`.")
+@click.argument("id", metavar="ID")
+@output_option(("text", "json"), "text")
+@reach_options
+def get_command(id: str, output: str, server: str, token: str, store: str) -> None:
+    """One entity: what is known about it, its sensors, its configuration, who holds it, and who worked on it."""
+    _show(id, output, server, token, store)
+
+
+def _show(id: str, output: str, server: str, token: str, store: str) -> None:
     with reading(Settings({"server": server, "token": token, "store": store})) as verbs:
         view = verbs.entity(id)
     if output == "json":
         click.echo(dumps(msgspec.to_builtins(view)))
         return
     head = [("Entity", bold(view.id)), ("Type", view.type or "–"), ("Name", view.name or "–")]
-    if view.labels:
-        head.append(("Labels", _labels(view)))
+    more = [
+        ("Part of", view.parent), ("Groups", ", ".join(view.groups)), ("Labels", _labels(view)),
+        ("Parts", str(view.parts or "")), ("Members", str(view.members or "")),
+        ("Source", view.source + (style(" (stale: gone there)", fg="yellow") if view.is_stale else "")),
+        ("Version", str(view.version or "")),
+    ]  # fmt: skip
+    head += [(name, value) for name, value in more if value]
+    for flag in view.flags:
+        reason = f": {flag.reason}" if flag.reason else ""
+        head.append((flag.kind.capitalize(), style(f"left in doubt by {flag.execution[:8]}{reason}", fg="red")))
     click.echo(pairs(head))
+    if view.facts:
+        rows = [[bold(name), brief(value, 80)] for name, value in sorted(view.facts.items())]
+        click.echo("\n" + table(["FACT", "VALUE"], rows))
     for title, sensors in (("SENSOR", view.sensors), ("CONFIG", view.config)):
         if sensors:
             click.echo("\n" + _sensors(title, sensors))
@@ -66,6 +133,14 @@ def show_command(id: str, output: str, server: str, token: str, store: str) -> N
             for lock in view.locks
         ]
         click.echo("\n" + table(["LOCK", "HELD BY", "WAITING"], rows, right=(2,)))
+    for title, holds in (("HELD BY", view.held), ("AWAITED BY", view.waiting), ("HAD BY", view.past)):
+        if holds:
+            click.echo("\n" + _holds(title, holds))
+
+
+def _holds(title: str, holds: list[EntityHoldView]) -> str:
+    rows = [[bold(hold.execution[:8]), hold.mode, str(hold.fence or "–"), f"{ago(hold.since)} ago"] for hold in holds]
+    return table([title, "MODE", "FENCE", "SINCE"], rows, right=(2,))
 
 
 def _sensors(title: str, views: list[SensorView]) -> str:
@@ -85,26 +160,32 @@ def _by(view: SensorView) -> str:
 @click.argument("id", metavar="ID")
 @click.option("--type", "type_", default=None, help="What kind of thing it is.")
 @click.option("--name", default=None, help="What people call it.")
+@click.option("--parent", default=None, metavar="ID", help="What it is a part of; empty for nothing.")
+@click.option("-g", "--group", "groups", multiple=True, metavar="ID", help="A group it is in; it leaves all others.")
 @click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="A label; all others are dropped.")
+@click.option("-f", "--fact", "facts", multiple=True, metavar="K=V", help="A fact (K:=JSON); all others are dropped.")
 @output_option(("text", "json"), "text")
 @reach_options
 def set_command(
     id: str,
     type_: str | None,
     name: str | None,
+    parent: str | None,
+    groups: tuple[str, ...],
     labels: tuple[str, ...],
+    facts: tuple[str, ...],
     output: str,
     server: str,
     token: str,
     store: str,
 ) -> None:
-    """Make the entity ID, or change its type, name or labels. What is not given stays as it is.
+    """Make the entity ID, or change what is known about it. What is not given stays as it is.
 
     \b
-      holdfast entity set web-1 --type server -l role=edge
+      holdfast entity set core --type group
+      holdfast entity set r1 --type device -g core -l site=ams1 -f os=junos -f ports:=48
+      holdfast entity set r1:ge-0/0/1 --type interface --parent r1
     """
-    from holdfast.core.errors import UnknownEntity
-
     settings = Settings({"server": server, "token": token, "store": store})
     with writing(settings) as verbs:
         try:
@@ -117,6 +198,11 @@ def set_command(
             type=known.type if type_ is None else type_,
             name=known.name if name is None else name,
             labels=_pairs(labels) if labels else known.labels,
+            parent=known.parent if parent is None else parent,
+            groups=groups or known.groups,
+            facts=_facts(facts) if facts else known.facts,
+            # Nothing that somebody else said meanwhile is lost.
+            version=known.version,
         )
     if output == "json":
         click.echo(dumps(msgspec.to_builtins(view)))
@@ -124,9 +210,98 @@ def set_command(
         say(f"{'changed' if before else 'made'}  {bold(view.id)}")
 
 
-def _pairs(labels: tuple[str, ...]) -> dict[str, str]:
+@entity_command.command("patch", short_help="Change single labels, facts and groups.")
+@click.argument("id", metavar="ID")
+@click.option("--type", "type_", default=None, help="What kind of thing it is.")
+@click.option("--name", default=None, help="What people call it.")
+@click.option("--parent", default=None, metavar="ID", help="What it is a part of; empty for nothing.")
+@click.option("--join", multiple=True, metavar="ID", help="A group it is in from now on.")
+@click.option("--leave", multiple=True, metavar="ID", help="A group it is no longer in.")
+@click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="A label; `K-` removes it.")
+@click.option("-f", "--fact", "facts", multiple=True, metavar="K=V", help="A fact (K:=JSON); `K-` removes it.")
+@click.option("--version", type=int, default=None, metavar="N", help="Only if it is in this version.")
+@output_option(("text", "json"), "text")
+@reach_options
+def patch_command(
+    id: str,
+    type_: str | None,
+    name: str | None,
+    parent: str | None,
+    join: tuple[str, ...],
+    leave: tuple[str, ...],
+    labels: tuple[str, ...],
+    facts: tuple[str, ...],
+    version: int | None,
+    output: str,
+    server: str,
+    token: str,
+    store: str,
+) -> None:
+    """Change parts of what is known about the entity ID; everything else stays.
+
+    \b
+      holdfast entity patch r1 -f os=junos -f old-fact- -l site=fra1 --join edge
+    """
+    kept, gone = _removals(labels)
+    kept_facts, gone_facts = _removals(facts)
+    settings = Settings({"server": server, "token": token, "store": store})
+    with writing(settings) as verbs:
+        groups = None
+        if join or leave:
+            before = verbs.entity(id)
+            version = before.version if version is None else version
+            groups = tuple(group for group in dict.fromkeys([*before.groups, *join]) if group not in leave)
+        change = EntityChange(
+            id, "patch", type_, name, parent, groups,
+            {**_pairs(kept), **dict.fromkeys(gone)}, {**_facts(kept_facts), **dict.fromkeys(gone_facts)},
+        )  # fmt: skip
+        view = verbs.patch_entity(change, version=version)
+    if output == "json":
+        click.echo(dumps(msgspec.to_builtins(view)))
+    else:
+        say(f"{bold(view.id)} is in version {view.version}")
+
+
+@entity_command.command("delete", short_help="Delete entities.")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--recursive", is_flag=True, help="With all their parts; members of a group only leave it.")
+@click.option("--version", type=int, default=None, metavar="N", help="Only if it is in this version.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@output_option(("text", "json"), "text")
+@reach_options
+def delete_command(
+    ids: tuple[str, ...],
+    recursive: bool,
+    version: int | None,
+    yes: bool,
+    output: str,
+    server: str,
+    token: str,
+    store: str,
+) -> None:
+    """Delete entities with their sensors. Refused while an execution holds one or waits for it."""
+    settings = Settings({"server": server, "token": token, "store": store})
+    if version is not None and len(ids) > 1:
+        raise BadUsage("--version is for one entity")
+    if recursive and not yes and output != "json" and sys.stdin.isatty():
+        question = f"Delete {plural(len(ids), 'entity').replace('entitys', 'entities')} with all parts?"
+        if not click.confirm(question, err=True):
+            say("left as it is")
+            return
+    gone: list[str] = []
+    with writing(settings) as verbs:
+        for id in ids:
+            gone += verbs.delete_entity(id, recursive=recursive, version=version)
+    if output == "json":
+        click.echo(dumps(gone))
+    else:
+        for id in gone:
+            say(f"deleted  {bold(id)}")
+
+
+def _pairs(given: tuple[str, ...]) -> dict[str, str]:
     found = {}
-    for label in labels:
+    for label in given:
         key, is_pair, value = label.partition("=")
         if not is_pair or not key:
             raise BadUsage(f"a label is written K=V, not {label!r}")
@@ -134,67 +309,27 @@ def _pairs(labels: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _values(kind: str, what: str) -> click.Group:
-    """The commands of sensors and of configuration: they differ in a word."""
-
-    @click.group(kind, short_help=f"{what} of an entity.")
-    def group() -> None:
-        pass
-
-    group.help = f"{what} of an entity: durable values that workflows read, set and wait for."
-
-    @group.command(
-        "get", short_help="Print a value.", help=f"Print the value of the {kind} NAME of the entity ID, as JSON."
-    )
-    @click.argument("id", metavar="ID")
-    @click.argument("name")
-    @reach_options
-    def get_command(id: str, name: str, server: str, token: str, store: str) -> None:
-        with reading(Settings({"server": server, "token": token, "store": store})) as verbs:
-            click.echo(dumps(verbs.sensor(id, name, kind).value))
-
-    @group.command(
-        "set",
-        short_help="Set a value.",
-        help=f"Set the {kind} NAME of the entity ID to VALUE (a YAML scalar, or a list or map in brackets). Whoever"
-        " waits for it is woken.",
-    )
-    @click.argument("id", metavar="ID")
-    @click.argument("name")
-    @click.argument("value")
-    @click.option("--json", "as_json", is_flag=True, help="VALUE is JSON.")
-    @output_option(("text", "json"), "text")
-    @reach_options
-    def set_value_command(
-        id: str, name: str, value: str, as_json: bool, output: str, server: str, token: str, store: str
-    ) -> None:
-        payload: Any
-        try:
-            payload = json.loads(value) if as_json else typed(value, "any")
-        except ValueError as error:
-            raise BadUsage(f"the value is not valid JSON: {error}") from None
-        with writing(Settings({"server": server, "token": token, "store": store})) as verbs:
-            view = verbs.set_sensor(id, name, payload, kind)
-        if output == "json":
-            click.echo(dumps(msgspec.to_builtins(view)))
+def _facts(given: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for fact in given:
+        key, is_pair, value = fact.partition("=")
+        if not is_pair or not key:
+            raise BadUsage(f"a fact is written K=V or K:=JSON, not {fact!r}")
+        if key.endswith(":"):
+            try:
+                found[key[:-1]] = json.loads(value)
+            except ValueError as error:
+                raise BadUsage(f"the fact {key[:-1]} is not valid JSON: {error}") from None
         else:
-            say(f"{kind} {bold(name)} of {id} is {brief(view.value, 60)}, version {view.version}")
-
-    @group.command(
-        "clear",
-        short_help="Remove a value.",
-        help=f"Clear the {kind} NAME of the entity ID. Whoever waits for it is woken.",
-    )
-    @click.argument("id", metavar="ID")
-    @click.argument("name")
-    @reach_options
-    def clear_command(id: str, name: str, server: str, token: str, store: str) -> None:
-        with writing(Settings({"server": server, "token": token, "store": store})) as verbs:
-            verbs.clear_sensor(id, name, kind)
-        say(f"{kind} {bold(name)} of {id} is gone")
-
-    return group
+            found[key] = typed(value, "any")
+    return found
 
 
-entity_command.add_command(_values("sensor", "Sensors"))
-entity_command.add_command(_values("config", "Configuration"))
+def _removals(given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is set, and the names of what goes."""
+    gone = tuple(word[:-1] for word in given if "=" not in word and word.endswith("-"))
+    return tuple(word for word in given if "=" in word or not word.endswith("-")), gone
+
+
+entity_command.add_command(values_group("sensor", "Sensors"))
+entity_command.add_command(values_group("config", "Configuration"))

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.core import versions
 from holdfast.core.views import BlockView, QueueView, WorkerView, WorkflowView
 
 from .connect import reach_options, reading
@@ -71,23 +72,36 @@ def _workflows(views: list[WorkflowView]) -> str:
 @output_option(_FORMS, "table")
 @reach_options
 def blocks_command(name: str, output: str, server: str, token: str, store: str) -> None:
-    """Blocks that were ever registered, and the workers online that offer them; with NAME, one in full."""
+    """Blocks that were ever registered, and the workers online that offer them; with NAME, one in full.
+
+    NAME may have a version behind it, whole or partial: `ping:1` is the newest 1.y.z.
+    """
     with reading(Settings({"server": server, "token": token, "store": store})) as verbs:
         views = verbs.blocks()
     if name:
-        found = [view for view in views if view.name == name]
-        if not found:
-            from holdfast.core.errors import BadUsage
-
-            from .refusals import close_to
-
-            close = close_to(name, [view.name for view in views])
-            raise BadUsage(f"block `{name}` was never registered" + (f"; did you mean `{close}`?" if close else ""))
-        views = found
+        views = _named(name, views)
     if name and output == "table":
-        click.echo(_block(views[0]))
+        click.echo("\n\n".join([_block(views[0]), *([_blocks(views)] if len(views) > 1 else [])]))
         return
     _list(views, output, _blocks, "no block is registered yet; a worker registers its blocks when it starts")
+
+
+def _named(reference: str, views: list[BlockView]) -> list[BlockView]:
+    """The version a step would get that is written so, then the others of that block that fit."""
+    name, wanted = versions.split(reference)
+    known = [view for view in views if view.name == name]
+    found = [view for view in known if versions.fits(view.version, wanted)] or ([] if wanted else known)
+    if found:
+        return sorted(found, key=lambda view: versions.order(view.version), reverse=True)
+    from holdfast.core.errors import BadUsage
+
+    if known:
+        listed = ", ".join(view.version for view in known)
+        raise BadUsage(f"block `{name}` has no version {wanted}; there is {listed}")
+    from .refusals import close_to
+
+    close = close_to(name, [view.name for view in views])
+    raise BadUsage(f"block `{name}` was never registered" + (f"; did you mean `{close}`?" if close else ""))
 
 
 def _blocks(views: list[BlockView]) -> str:
@@ -105,6 +119,13 @@ def _kind(view: BlockView) -> str:
     if view.pure:
         return style("pure", fg="green")
     return "idempotent" if view.idempotent else dim("no")
+
+
+def _hooks(view: BlockView) -> str:
+    if view.is_pivot:
+        return ", ".join([*view.hooks, "never undone (pivot)"])
+    said = {"rollback": "rollback (also of what is unknown)"} if view.accepts_unknown else {}
+    return ", ".join(said.get(hook, hook) for hook in view.hooks) or "–"
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -131,6 +152,8 @@ def _block(view: BlockView) -> str:
         [
             ("Block", f"{bold(view.name)} {view.version}"),
             ("May repeat", _kind(view)),
+            ("Runs on", view.run_on or "–"),
+            ("Hooks", _hooks(view)),
             ("Runs in", view.isolation),
             ("Timeout", took(int(view.timeout * 1e6)) if view.timeout else "–"),
             ("Workers", ", ".join(view.workers) or "none online"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.errors import BadUsage, Refused, ServerUnreachable
+from holdfast.core.inventory import EntityChange, Imported
 from holdfast.core.model import Actor, Status
 from holdfast.core.views import (
     ApprovalView,
@@ -14,6 +15,7 @@ from holdfast.core.views import (
     EntityView,
     ExecutionView,
     HealthView,
+    ImportView,
     JobView,
     LedgerView,
     LockView,
@@ -202,16 +204,44 @@ class LocalVerbs:
     def release_lock(self, entity: str, name: str) -> LockView:
         return self.service.release_lock(self.actor, entity, name)
 
-    def entities(self) -> list[EntityView]:
-        return self.service.entities(self.actor)
+    def entities(self, *, where: str = "", type: str = "", after: str = "", limit: int = 1000) -> list[EntityView]:
+        return self.service.entities(self.actor, where=where, type=type, after=after, limit=limit)
 
     def entity(self, id: str) -> EntityView:
         return self.service.entity(self.actor, id)
 
     def put_entity(
-        self, id: str, *, type: str = "", name: str = "", labels: dict[str, str] | None = None
+        self,
+        id: str,
+        *,
+        type: str = "",
+        name: str = "",
+        labels: dict[str, str] | None = None,
+        parent: str = "",
+        groups: Sequence[str] = (),
+        facts: dict[str, Any] | None = None,
+        version: int | None = None,
     ) -> EntityView:
-        return self.service.put_entity(self.actor, id, type=type, name=name, labels=labels)
+        return self.service.put_entity(
+            self.actor, id, type=type, name=name, labels=labels, parent=parent, groups=groups, facts=facts,
+            version=version,
+        )  # fmt: skip
+
+    def patch_entity(self, change: EntityChange, *, version: int | None = None) -> EntityView:
+        return self.service.patch_entity(self.actor, change, version=version)
+
+    def delete_entity(self, id: str, *, recursive: bool = False, version: int | None = None) -> list[str]:
+        return self.service.delete_entity(self.actor, id, recursive=recursive, version=version)
+
+    def import_entities(
+        self, source: str, rows: Sequence[Imported], *, dry_run: bool = False, replace: bool = False
+    ) -> ImportView:
+        return self.service.import_entities(self.actor, source, rows, dry_run=dry_run, replace=replace)
+
+    def end_import(
+        self, source: str, present: Iterable[str], *, dry_run: bool = False, prune: bool = False
+    ) -> ImportView:
+        return self.service.end_import(self.actor, source, present, dry_run=dry_run, prune=prune)
 
     def sensor(self, entity: str, name: str, kind: str = "sensor") -> SensorView:
         return self.service.sensor(self.actor, entity, name, kind)

@@ -69,6 +69,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "queues": Entry("lists", "Queues, and how long jobs wait in them."),
         "locks": Entry("locks", "Locks: who holds them, who waits, and taking one away."),
         "entity": Entry("entity", "Entities, their sensors and configuration."),
+        "inventory": Entry("inventory", "Import entities from elsewhere, and export them."),
         "retention": Entry("keep", "Which ended executions are kept, and what goes next."),
         "archive": Entry("archive", "Read back what was purged."),
         "token": Entry("token", "Create, list and revoke API tokens."),

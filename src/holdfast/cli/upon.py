@@ -23,7 +23,8 @@ def upon_options(command: F) -> F:
             click.option("--entities-from", default="", metavar="FILE",
                          help="Work upon the entities in a file, one id per line; `-` for stdin."),
             click.option("--not-before", default="", metavar="TIME", help="Begin then, e.g. 2030-01-31T22:00:00Z."),
-            click.option("--after", multiple=True, metavar="ID", help="Begin once that execution has ended."),
+            click.option("--after", multiple=True, metavar="ID",
+                         help="Begin once that execution has ended. Repeatable."),
             click.option("--priority", type=int, default=None, metavar="N",
                          help="In the queues of locks; the higher goes first."),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -17,12 +17,14 @@ import msgspec
 
 from holdfast.core.errors import DuplicateExecution, Refused, ServerUnreachable, ShuttingDown, TimedOut
 from holdfast.core.ids import make_id
+from holdfast.core.inventory import EntityChange, Imported
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
     EntityView,
     ExecutionView,
     HealthView,
+    ImportView,
     JobView,
     LedgerView,
     LockView,
@@ -308,16 +310,61 @@ class Client:
         path = f"{V1}/locks/{_part(entity)}/{_part(name)}/release"
         return _decode(self._line.ask("POST", path, is_repeatable=False)[1], LockView)
 
-    def entities(self) -> list[EntityView]:
-        return self._list("/entities", EntityView)
+    def entities(self, *, where: str = "", type: str = "", after: str = "", limit: int = 1000) -> list[EntityView]:
+        """One page, by id."""
+        query = {"where": where, "type": type, "after": after, "limit": limit}
+        page = self._get("/entities", _Items, {key: value for key, value in query.items() if value})
+        return _decode(page.items, list[EntityView])
 
     def entity(self, id: str) -> EntityView:
         return self._get(f"/entities/{_part(id)}", EntityView)
 
     def put_entity(
-        self, id: str, *, type: str = "", name: str = "", labels: dict[str, str] | None = None
+        self,
+        id: str,
+        *,
+        type: str = "",
+        name: str = "",
+        labels: dict[str, str] | None = None,
+        parent: str = "",
+        groups: Sequence[str] = (),
+        facts: dict[str, Any] | None = None,
+        version: int | None = None,
     ) -> EntityView:
-        return self._put(f"/entities/{_part(id)}", {"type": type, "name": name, "labels": labels or {}}, EntityView)
+        body = {
+            "type": type, "name": name, "labels": labels or {}, "parent": parent, "groups": list(groups),
+            "facts": facts or {}, "version": version,
+        }  # fmt: skip
+        return self._put(f"/entities/{_part(id)}", body, EntityView)
+
+    def patch_entity(self, change: EntityChange, *, version: int | None = None) -> EntityView:
+        body = {
+            "type": change.type, "name": change.name, "parent": change.parent, "labels": change.labels,
+            "groups": change.groups, "facts": change.facts, "version": version,
+        }  # fmt: skip
+        path = f"{V1}/entities/{_part(change.id)}"
+        return _decode(self._line.ask("PATCH", path, msgspec.json.encode(body))[1], EntityView)
+
+    def delete_entity(self, id: str, *, recursive: bool = False, version: int | None = None) -> list[str]:
+        """Ids of what is gone."""
+        query = {"recursive": "true"} if recursive else {}
+        if version is not None:
+            query["version"] = str(version)
+        path = f"{V1}/entities/{_part(id)}" + (f"?{urlencode(query)}" if query else "")
+        return _decode(_decode(self._line.ask("DELETE", path)[1], _Items).items, list[str])
+
+    def import_entities(
+        self, source: str, rows: Sequence[Imported], *, dry_run: bool = False, replace: bool = False
+    ) -> ImportView:
+        """Some of what another inventory says; `end_import` says what it has in all."""
+        body = {"source": source, "rows": rows, "partial": True, "dry_run": dry_run, "replace": replace}
+        return self._post("/entities/import", body, ImportView)
+
+    def end_import(
+        self, source: str, present: Iterable[str], *, dry_run: bool = False, prune: bool = False
+    ) -> ImportView:
+        body = {"source": source, "present": list(present), "dry_run": dry_run, "prune": prune}
+        return self._post("/entities/import", body, ImportView)
 
     def sensor(self, entity: str, name: str, kind: str = "sensor") -> SensorView:
         return self._get(_sensor(entity, name, kind), SensorView)

@@ -6,15 +6,17 @@ the actor in front.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from holdfast.core.inventory import EntityChange, Imported
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
     EntityView,
     ExecutionView,
     HealthView,
+    ImportView,
     JobView,
     LedgerView,
     LockView,
@@ -132,13 +134,38 @@ class Verbs(Protocol):
 
     def release_lock(self, entity: str, name: str) -> LockView: ...
 
-    def entities(self) -> list[EntityView]: ...
+    def entities(self, *, where: str = "", type: str = "", after: str = "", limit: int = 1000) -> list[EntityView]: ...
 
     def entity(self, id: str) -> EntityView: ...
 
     def put_entity(
-        self, id: str, *, type: str = "", name: str = "", labels: dict[str, str] | None = None
+        self,
+        id: str,
+        *,
+        type: str = "",
+        name: str = "",
+        labels: dict[str, str] | None = None,
+        parent: str = "",
+        groups: Sequence[str] = (),
+        facts: dict[str, Any] | None = None,
+        version: int | None = None,
     ) -> EntityView: ...
+
+    def patch_entity(self, change: EntityChange, *, version: int | None = None) -> EntityView: ...
+
+    def delete_entity(self, id: str, *, recursive: bool = False, version: int | None = None) -> list[str]:
+        """Ids of what is gone."""
+        ...
+
+    def import_entities(
+        self, source: str, rows: Sequence[Imported], *, dry_run: bool = False, replace: bool = False
+    ) -> ImportView:
+        """Some of what another inventory says; `end_import` says what it has in all."""
+        ...
+
+    def end_import(
+        self, source: str, present: Iterable[str], *, dry_run: bool = False, prune: bool = False
+    ) -> ImportView: ...
 
     def sensor(self, entity: str, name: str, kind: str = "sensor") -> SensorView: ...
 

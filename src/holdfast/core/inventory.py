@@ -77,6 +77,20 @@ class EntityChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     facts: dict[str, Any] = {}
 
 
+class Imported(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What somebody else's inventory says of an entity. Of parts that are null it says nothing."""
+
+    id: str
+    type: str = ""
+    name: str | None = None
+    parent: str | None = None
+    groups: tuple[str, ...] | None = None
+    labels: dict[str, str] = {}
+    facts: dict[str, Any] = {}
+    #: file and line
+    place: str = ""
+
+
 class Flag(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An execution left the entity in doubt; until it is acknowledged."""
 

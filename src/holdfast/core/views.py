@@ -426,6 +426,28 @@ class SensorView(msgspec.Struct, frozen=True):
     by: str
 
 
+class EntityHoldView(msgspec.Struct, frozen=True):
+    """An execution at an entity: one that holds it, waits for it, or did hold it."""
+
+    execution: str
+    #: IS, IX, S or X
+    mode: str
+    #: 0 while it waits
+    fence: int
+    since: int
+    priority: int = 0
+
+
+class FlagView(msgspec.Struct, frozen=True):
+    """An execution left the entity in doubt."""
+
+    execution: str
+    #: `suspect`, or `quarantine`: nobody may lock it
+    kind: str
+    reason: str
+    at: int
+
+
 class EntityView(msgspec.Struct, frozen=True):
     id: str
     type: str
@@ -438,6 +460,55 @@ class EntityView(msgspec.Struct, frozen=True):
     sensors: list[SensorView] = []
     config: list[SensorView] = []
     locks: list[LockView] = []
+    #: entity it is a part of
+    parent: str = ""
+    groups: list[str] = []
+    facts: dict[str, Any] = {}
+    #: which importer it came from, and what it is called there
+    source: str = ""
+    external: str = ""
+    #: counts its changes; 0 where nobody made it
+    version: int = 0
+    #: its source does not have it any more
+    is_stale: bool = False
+    #: these only in answers about one entity: how many parts and members it has, who holds it or waits for it, who
+    #: had it before (the last one first), and who left it in doubt
+    parts: int = 0
+    members: int = 0
+    held: list[EntityHoldView] = []
+    waiting: list[EntityHoldView] = []
+    past: list[EntityHoldView] = []
+    flags: list[FlagView] = []
+
+
+class EditView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entity of an import."""
+
+    id: str
+    #: added, changed, unchanged, stale, deleted, skipped or refused
+    outcome: str
+    #: what changes: `facts.os: "16" → "17"`
+    changes: list[str] = []
+    #: why it was skipped or refused
+    why: str = ""
+    #: file and line
+    place: str = ""
+
+
+class ImportView(msgspec.Struct, frozen=True):
+    source: str
+    is_dry_run: bool = False
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    stale: int = 0
+    deleted: int = 0
+    skipped: int = 0
+    refused: int = 0
+    #: the first of those to which something happened, and of those that were skipped or refused
+    first: list[EditView] = []
+    #: what was left out, and why
+    warnings: list[str] = []
 
 
 class HealthView(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from queue import Empty, SimpleQueue
@@ -21,7 +21,6 @@ from typing import Any
 from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, SyncFailed, TooBusy
 from holdfast.core.ids import make_id
-from holdfast.core.inventory import EntityRow
 from holdfast.core.model import Actor, Failure, Gate
 from holdfast.core.program import Program, SensorKey
 from holdfast.core.requests import (
@@ -43,6 +42,7 @@ from .agenda import Agenda
 from .committer import Broken, Committer
 from .dispatch import Dispatch, Session
 from .driver import Driver
+from .editing import Edit, EditEntities
 from .exchanges import Exchanges
 from .inbox import Inbox
 from .items import Ask, Item, Publish, PublishAll, Put, Reply, silent, spill
@@ -236,9 +236,18 @@ class Engine:
                  for name, data in definitions]  # fmt: skip
         self._enqueue(PublishAll(items, reply))
 
-    def put_entity(self, tenant: str, entity: EntityRow, reply: Reply) -> None:
+    def edit_entities(
+        self,
+        tenant: str,
+        edits: list[Edit],
+        reply: Reply,
+        *,
+        is_lenient: bool = False,
+        sensors: Mapping[str, Iterable[tuple[str, str]]] | None = None,
+    ) -> None:
+        """Answers what became of each, as a list of `Edited`."""
         self._admit()
-        self._enqueue(Put(Batch(entities=[(tenant, entity)]), reply))
+        self._enqueue(EditEntities(tenant, edits, reply, is_lenient=is_lenient, sensors=sensors))
 
     def put_sensor(self, key: SensorKey, value: Any, by: str, reply: Reply, *, is_gone: bool = False) -> None:
         """Answers what is there then."""

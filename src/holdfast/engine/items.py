@@ -15,6 +15,7 @@ from holdfast.core.program import Program
 from holdfast.core.requests import Request
 from holdfast.store.records import Batch
 
+from .editing import EditEntities
 from .purging import Purge
 from .sensing import PutSensor
 
@@ -167,4 +168,4 @@ class PublishAll:
         self.reply = reply
 
 
-Item = Ask | Put | Publish | PublishAll | PutSensor | Purge
+Item = Ask | Put | Publish | PublishAll | PutSensor | EditEntities | Purge

@@ -26,6 +26,7 @@ from holdfast.language import program_from_bytes
 from holdfast.store.queries import Queries
 from holdfast.store.records import Header
 
+from .inventory import InventoryVerbs
 from .items import Reply, committed, future_reply
 from .reads import TurnReads
 from .rebuild import rebuild, transitions
@@ -41,7 +42,7 @@ APPROVALS = 2000
 SHOWN = 50
 
 
-class RevivingVerbs(SharedVerbs):
+class RevivingVerbs(SharedVerbs, InventoryVerbs):
     @abstractmethod
     def resolve(self, actor: Actor, id: str) -> str: ...
 

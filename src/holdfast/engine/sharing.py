@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.codec import pack
 from holdfast.core.errors import InvalidRequest, SensorTooLarge, UnknownEntity, UnknownLock, UnknownSensor
-from holdfast.core.inventory import EntityRow, default_entity
 from holdfast.core.locks import LockRow
 from holdfast.core.model import DEFAULT_ENTITY, Actor
 from holdfast.core.program import LockKey, SensorKey
 from holdfast.core.requests import FreeLock
 from holdfast.core.rows import ClaimRow, SensorChange
-from holdfast.core.sensors import KINDS, VALUE_LIMIT
+from holdfast.core.sensors import VALUE_LIMIT
 from holdfast.core.sharing import LOCK_SENSOR, is_name
 from holdfast.core.state import State
-from holdfast.core.views import ClaimView, EntityView, LockView, SensorView
+from holdfast.core.views import ClaimView, LockView, SensorView
 from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 
@@ -40,7 +39,7 @@ class SharedVerbs(ABC):
     def locks(self, actor: Actor, entity: str = "") -> list[LockView]:
         """Locks that are held, by entity and name, each with who waits for it."""
         with self.store.reading() as queries:
-            return _lock_views(queries, actor.tenant, queries.claims(actor.tenant, entity, limit=CLAIMS))
+            return lock_views(queries, actor.tenant, queries.claims(actor.tenant, entity, limit=CLAIMS))
 
     def lock(self, actor: Actor, entity: str, name: str) -> LockView:
         view = self.lock_now(actor, entity, name)
@@ -69,53 +68,11 @@ class SharedVerbs(ABC):
     def lock_now(self, actor: Actor, entity: str, name: str) -> LockView:
         """The lock, also if nobody wants it."""
         with self.store.reading() as queries:
-            views = _lock_views(queries, actor.tenant, queries.claims(actor.tenant, entity, name, limit=CLAIMS))
+            views = lock_views(queries, actor.tenant, queries.claims(actor.tenant, entity, name, limit=CLAIMS))
             if views:
                 return views[0]
             head = queries.lock_head(actor.tenant, entity, name)
         return LockView(entity, name, head.fence if head else 0, None, [], 0)
-
-    # --- entities -----------------------------------------------------------------------------------
-    def entities(self, actor: Actor) -> list[EntityView]:
-        """By id, without what they hold. The default entity is always among them, and so are those that nobody made
-        but a workflow has set a sensor on."""
-        with self.store.reading() as queries:
-            rows = {row.id: row for row in queries.entities(actor.tenant)}
-            for id in queries.sensed(actor.tenant):
-                rows.setdefault(id, EntityRow(id))
-        if DEFAULT_ENTITY not in rows or not rows[DEFAULT_ENTITY].created_at:
-            rows[DEFAULT_ENTITY] = default_entity()
-        return [_entity_view(rows[id]) for id in sorted(rows)]
-
-    def entity(self, actor: Actor, id: str) -> EntityView:
-        with self.store.reading() as queries:
-            row = queries.entity(actor.tenant, id)
-            found = queries.sensors(actor.tenant, id)
-            locks = _lock_views(queries, actor.tenant, queries.claims(actor.tenant, id, limit=CLAIMS))
-        if row is None:
-            if id != DEFAULT_ENTITY and not found and not locks:
-                raise _unknown(id)
-            # Nobody made it, but a workflow has set something on it.
-            row = default_entity() if id == DEFAULT_ENTITY else EntityRow(id)
-        views = {kind: [sensor_view(row) for row in found if row.kind == kind] for kind in KINDS}
-        return _entity_view(row, views["sensor"], views["config"], locks)
-
-    def put_entity(
-        self, actor: Actor, id: str, *, type: str = "", name: str = "", labels: dict[str, str] | None = None
-    ) -> EntityView:
-        """Make it, or change what is known about it; its sensors stay."""
-        future, reply = future_reply()
-        self.submit_entity(actor, id, type, name, labels or {}, reply)
-        committed(future)
-        return self.entity(actor, id)
-
-    def submit_entity(self, actor: Actor, id: str, type: str, name: str, labels: dict[str, str], reply: Reply) -> None:
-        _named("entity", id)
-        for what, text in (("type", type), ("name", name)):
-            if len(text) > 200 or (text and not text.isprintable()):
-                raise InvalidRequest(f"the {what} of an entity has at most 200 printable characters")
-        now = self.engine.clock()
-        self.engine.put_entity(actor.tenant, EntityRow(id, type, name, labels, now, now), reply)
 
     # --- sensors ------------------------------------------------------------------------------------
     def sensor(self, actor: Actor, entity: str, name: str, kind: str = "sensor") -> SensorView:
@@ -196,7 +153,7 @@ def _lock_sensor(queries: Queries, tenant: str, entity: str, name: str) -> Senso
     return SensorView(entity, "sensor", name, holder.execution, row.fence, holder.since, holder.execution)
 
 
-def _lock_views(queries: Queries, tenant: str, claims: list[ClaimRow]) -> list[LockView]:
+def lock_views(queries: Queries, tenant: str, claims: list[ClaimRow]) -> list[LockView]:
     by_lock: dict[tuple[str, str], list[ClaimRow]] = {}
     for row in claims:
         by_lock.setdefault((row.entity, row.name), []).append(row)
@@ -215,13 +172,3 @@ def _claim_view(row: ClaimRow) -> ClaimView:
 
 def sensor_view(row: SensorChange) -> SensorView:
     return SensorView(row.entity, row.kind, row.name, row.value, row.version, row.at, row.by)
-
-
-def _entity_view(
-    row: EntityRow,
-    sensors: list[SensorView] | None = None,
-    config: list[SensorView] | None = None,
-    locks: list[LockView] | None = None,
-) -> EntityView:
-    times = (row.created_at or None, row.updated_at or None)
-    return EntityView(row.id, row.type, row.name, row.labels, *times, sensors or [], config or [], locks or [])

@@ -31,6 +31,7 @@ from holdfast.transport.messages import CancelNotice, Forward, Parcel
 
 from .cached import Cached, is_asleep
 from .dispatch import Held, JobKey, Session
+from .editing import EditEntities, follow_changes
 from .items import Ask, Item, KeepLogs, Publish, PublishAll, ResendJob
 from .purging import Purge
 from .sensing import PutSensor
@@ -175,8 +176,8 @@ class Turn:
                     need = self._start(index, item, start) if start else self._ask(index, item)
                 elif isinstance(item, (Publish, PublishAll)):
                     need = self._publish(index, item)
-                elif isinstance(item, PutSensor):
-                    need = self._put_sensor(index, item)
+                elif isinstance(item, (PutSensor, EditEntities)):
+                    need = self._put_shared(index, item)
                 elif isinstance(item, Purge):
                     need = self._purge(index, item)
                 else:
@@ -312,6 +313,8 @@ class Turn:
                 cached.summary = None
             if kind in SHARED:
                 is_sharing = True
+            elif isinstance(event, e.InventoryChanged):
+                follow_changes(self.reads, self.rows, cached.state.tenant, event, self.now)
         if is_sharing:
             self.reads.follow(cached.state, decided, self.now)
 
@@ -340,7 +343,7 @@ class Turn:
         self.batch.published.append(row)
         return version, True
 
-    def _put_sensor(self, index: int, item: PutSensor) -> tuple[Key, ...]:
+    def _put_shared(self, index: int, item: PutSensor | EditEntities) -> tuple[Key, ...]:
         try:
             self.results[index] = (item.decide(self.reads, self.rows, self.now), None)
         except Missing as missing:

@@ -86,7 +86,7 @@ class Compiler(InputCompiler, EntityCompiler):
         """With `known_as`, it is a type, and known by that to whatever it uses itself."""
         root = document.root
         if is_foreign(root):
-            root = translate(document, report, library)
+            root = translate(document, report, library, is_used=known_as is not None)
         if isinstance(root.value, list):
             keys = {"steps": root}
         elif isinstance(root.value, dict):

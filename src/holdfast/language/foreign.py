@@ -13,7 +13,7 @@ from typing import Any
 
 from .conditions import style_free
 from .expressions import ExpressionSyntax
-from .foreign_parts import ROOT_KEYS, STEP_KEYS, Keys, Parts, is_per_entity
+from .foreign_parts import ROOT_KEYS, RUN_ON, STEP_KEYS, Keys, Parts, is_per_entity
 from .nodes import Document, Node, Report
 from .tree import Expr, Literal, Member, Name, Path
 
@@ -82,9 +82,14 @@ def is_version(wanted: str, version: str) -> bool:
     return not wanted or f"{version}.".startswith(f"{wanted}.")
 
 
-def translate(document: Document, report: Report, library: Mapping[str, Any]) -> Node:
-    """The root in native keys."""
-    return _Translation(report, library).root(document.root)
+def _type_of(node: Node | None) -> str:
+    """The type of entities that `runOn` or `seedEntity` names; empty for none."""
+    return RUN_ON[node.value] if node is not None and is_per_entity(node.value) else ""
+
+
+def translate(document: Document, report: Report, library: Mapping[str, Any], is_used: bool = False) -> Node:
+    """The root in native keys. One that another workflow uses is done for the entities which that one says."""
+    return _Translation(report, library).root(document.root, is_used)
 
 
 class _Translation(Parts):
@@ -96,7 +101,7 @@ class _Translation(Parts):
         self.within = ""
 
     # --- the root ----------------------------------------------------------------------------------
-    def root(self, node: Node) -> Node:
+    def root(self, node: Node, is_used: bool) -> Node:
         keys = self.take(node, ROOT_KEYS, "the workflow")
         self._required(node, keys)
         made = Keys(node)
@@ -116,19 +121,24 @@ class _Translation(Parts):
         if texts:
             made.put("labels", "package", self.fresh(node, texts))
         self._kept(node, keys, made)
-        run_on = keys.get("runOn") or keys.get("seedEntity")
-        if run_on is not None:
-            made.put("run-on", "runOn" if "runOn" in keys else "seedEntity", self.run_on(run_on))
-        if "acquire" in keys:
+        run_on = keys.get("runOn")
+        if run_on is None or not is_per_entity(run_on.value):
+            run_on = keys.get("seedEntity", run_on)
+        if run_on is not None and not is_used:
+            made.put("run-on", "runOn" if run_on is keys.get("runOn") else "seedEntity", self.run_on(run_on))
+        if "acquire" in keys and not is_used:
             made.put("acquire", "acquire", self.acquire(keys["acquire"]))
-        if "config" in keys:
+        if "config" in keys and not is_used:
             made.put("config", "config", self.config(keys["config"]))
         if "parameterSchema" in keys:
             made.put("inputs", "parameterSchema", self.schema(keys["parameterSchema"]))
         self._defaults(keys, made)
-        default = run_on.value if run_on is not None and is_per_entity(run_on.value) else ""
+        default = _type_of(run_on)
+        if is_used:
+            self.within = default
         if "steps" in keys:
-            steps = self._group(node, keys, keys["steps"], default if "runOn" in keys else "", is_root=True)
+            around = self.run_on(keys["runOn"]).value if "runOn" in keys and not is_used else ""
+            steps = self._group(node, keys, keys["steps"], around, is_root=True)
             made.put("steps", "steps", self.fresh(keys["steps"], steps))
         return made.node()
 
@@ -199,7 +209,7 @@ class _Translation(Parts):
         self._control(keys, around)
         is_whole = any(key in around.made for key in _AROUND)
         outside, self.around = self.around, [*self.around, *own]
-        if is_whole and run_on:
+        if is_whole and is_per_entity(run_on):
             # Each entity passes all of it by itself, so all of it is what is tested, repeated and tried again.
             around.put("run-on", "runOn", self.fresh(keys.get("runOn", node), run_on))
             if self.around:
@@ -207,7 +217,7 @@ class _Translation(Parts):
             if asserts:
                 around.put("assert", "assert", self.fresh(keys.get("assert", node), asserts))
             self.around, asserts = [], []
-        within, self.within = self.within, self.within or (run_on if is_whole else "")
+        within, self.within = self.within, self.within or (run_on if is_whole and is_per_entity(run_on) else "")
         made: list[Node] = []
         for item in steps.value:
             made += self._step(item, "" if self.within else run_on, asserts)
@@ -253,7 +263,7 @@ class _Translation(Parts):
         if type == "functionBlock":
             self._block(node, keys, made, run_on)
         else:
-            self._reference(node, keys, made)
+            self._reference(node, keys, made, run_on)
         given = self.given(keys)
         if given is not None:
             made.put("input", "parameters" if "parameters" in keys else "rawParameters", given)
@@ -281,14 +291,17 @@ class _Translation(Parts):
             block = None
         # Something has to stand there, or its absence would be told too.
         made.put("block", "functionBlock", block or self.fresh(node, "none"))
+        self._run_on(node, keys, made, run_on)
+
+    def _run_on(self, node: Node, keys: dict[str, Node], made: Keys, run_on: str) -> None:
         if "runOn" in keys:
             said = self.run_on(keys["runOn"])
-            if said.value != self.within:
+            if self._outside(keys["runOn"], said.value):
                 made.put("run-on", "runOn", said)
         elif run_on:
             made.put("run-on", "runOn", self.fresh(node, run_on))
 
-    def _reference(self, node: Node, keys: dict[str, Node], made: Keys) -> None:
+    def _reference(self, node: Node, keys: dict[str, Node], made: Keys, run_on: str) -> None:
         named = keys.get("workflow")
         if "strategy" in keys:
             self.report.add(node, "HF0187", "`strategy` is not followed: a workflow is run as one part of this one",
@@ -301,9 +314,14 @@ class _Translation(Parts):
         name, wanted = match["name"], match["version"] or ""
         made.put("type", "type", self.fresh(node, "invoke"))
         made.put("workflow", "workflow", self.fresh(named, name))
-        if wanted and name in self.library:
-            found = self.library[name]
-            version = version_of((found if isinstance(found, Node) else found.root).plain())
+        found = self.library.get(name)
+        root = found.root if isinstance(found, Document) else found
+        if root is not None and is_foreign(root):
+            said = {style_free(key): item for key, item in root.value.items()}
+            run_on = run_on or ("" if self.within else _type_of(said.get("runon") or said.get("seedentity")))
+        self._run_on(node, keys, made, run_on)
+        if wanted and root is not None:
+            version = version_of(root.plain())
             if not is_version(wanted, version):
                 self.report.add(named, "HF0110", f"there is no version {wanted} of the workflow `{name}`",
                                 label=f"there is {version or 'one without a version'}")  # fmt: skip
@@ -315,7 +333,7 @@ class _Translation(Parts):
             self.bound = {**outside, **{name: self.tree_of(item) for name, item in given.value.items()}}
         if "runOn" in keys:
             checked = self.run_on(keys["runOn"])
-            run_on = checked.value if is_per_entity(checked.value) else ""
+            run_on = self._outside(keys["runOn"], checked.value)
         if "steps" not in keys:
             self.report.add(node, "HF0109", "the workflow has no `steps`")
             return [self.fresh(node, "no-op")]
@@ -328,6 +346,13 @@ class _Translation(Parts):
         made = self._group(node, keys, keys["steps"], run_on)
         self.bound = outside
         return made
+
+    def _outside(self, node: Node, run_on: str) -> str:
+        """Nothing where that is what the group around is done for anyway."""
+        if self.within and run_on == "global":
+            self.report.add(node, "HF0188", "what is done once cannot stand in what each entity passes by itself",
+                            help="put it before or behind that group")  # fmt: skip
+        return "" if run_on == self.within else run_on
 
     def _put_id(self, keys: dict[str, Node], made: Keys) -> None:
         if "label" in keys:

@@ -298,13 +298,16 @@ class Parts:
         type, needed = node.value.get("type"), node.value.get("required")
         if type is not None and type.value != "object":
             self.report.add(type, "HF0189", "`parameterSchema` describes an object", help="write `type: object`")
-        names = [item.value for item in needed.value] if needed is not None and isinstance(needed.value, list) else []
+        if needed is not None and not isinstance(needed.value, list):
+            self.report.add(needed, "HF0189", f"`required` is a list of names, not {needed.kind}")
+        listed: list[Node] = needed.value if needed is not None and isinstance(needed.value, list) else []
+        names = [item.value for item in listed]
         properties = self.map_of(node.value.get("properties"), "properties")
         for name, item in properties.items():
             made[name] = self._parameter(name, item, name in names)
-        for item in needed.value if needed is not None and isinstance(needed.value, list) else ():
-            if item.value not in properties:
-                self.report.add(item, "HF0189", f"`{item.value}` is required, and not among the `properties`")
+        for item in listed:
+            if not isinstance(item.value, str) or item.value not in properties:
+                self.report.add(item, "HF0189", "what is required is not among the `properties`")
         others = node.value.keys() - {"type", "required", "properties", "additionalProperties", "description"} - _SAID
         for key in sorted(others):
             self._unchecked(node, key)

@@ -15,7 +15,7 @@ from holdfast.core.model import BlobRef
 from .evaluate import ABSENT, Fn, Scope, compile_expression, settle, spend, weigh
 from .nodes import a_type
 from .operations import ExpressionError, as_json, checked, compare, contains, is_number, same
-from .tree import Expr, Path
+from .tree import Expr, Member, Path, StepRef
 
 #: the name of the item at hand
 HERE = "@"
@@ -231,12 +231,17 @@ def _only_if(node: Path, test: Fn, of: Fn) -> Fn:
 
 def _success(node: Path, of: Fn) -> Fn:
     """Of a step's output: one that failed and was let pass says so itself, one that never ran says nothing."""
+    (part,) = node.parts
+    assert isinstance(part, Member)
+    assert isinstance(part.object, StepRef)
+    id = part.object.id
 
     def success(scope: Scope) -> Any:
-        value = _loaded(scope, of(scope))
-        if type(value) is dict and "error" in value and value.get("success") is False:
-            return False
-        return None if value is None else True
+        value = scope.step(id)
+        if value is ABSENT:
+            return None
+        value = _loaded(scope, value)
+        return not (type(value) is dict and "error" in value and value.get("success") is False)
 
     return success
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from .conditions import TESTS, TURNS
 from .documents import EFFECTOR, INITIALIZERS
+from .foreign_schema import foreign_definitions
 from .predicates import WHEN
 from .steps import (
     ACQUIRE_KEYS,
@@ -81,8 +82,9 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:holdfast:workflow",
         "title": "Holdfast workflow",
-        "anyOf": [_ref("workflow"), _ref("steps"), _ref("initializers")],
-        "$defs": {
+        "anyOf": [_ref("workflow"), _ref("steps"), _ref("initializers"), _ref("function-block-workflow")],
+        "$defs": foreign_definitions()
+        | {
             "workflow": _workflow("workflow", "A workflow") | has_body,
             "effector": _workflow(EFFECTOR, "A workflow in a list") | has_body | {"required": ["type"]},
             "initializers": {

@@ -118,8 +118,8 @@ def related(rows: Ask, dialect: Dialect, key: RelatedKey) -> tuple[Found, ...]:
     return found_entities(rows, dialect, FoundKey(key.tenant, ids)) if ids else ()
 
 
-def selected(rows: Ask, key: SelectKey) -> tuple[Found, ...] | tuple[EntityRow, ...]:
-    """Through the index of the first term; the others are looked up for each that it gives."""
+def selected(rows: Ask, key: SelectKey, after: str = "", limit: int = 0) -> tuple[Found, ...] | tuple[EntityRow, ...]:
+    """Through the index of the first term; the others are looked up for each that it gives. All, or a page."""
     names = _BRIEF if key.is_brief else ENTITY
     terms = sorted(key.terms, key=lambda term: _SELECTIVE.index(term[0].partition(".")[0]))
     # In the order of the terms; all are led from the first one.
@@ -137,12 +137,18 @@ def selected(rows: Ask, key: SelectKey) -> tuple[Found, ...] | tuple[EntityRow, 
     where += [f"{table.removeprefix('entity_terms AS ')}.id = {first}.id" for table in tables[1:]]
     where += ["e.tenant = ?", f"e.id = {first}.id" if tables else "e.id > ''"]
     params.append(key.tenant)
+    if after:
+        where.append(f"{first}.id > ?")
+        params.append(after)
     for name, value in terms:
         if name == "id":
             where.append(f"{first}.id = ?")
             params.append(value)
     tables.append("entities AS e")
     sql = f"SELECT {columns(names, 'e')} FROM {' CROSS JOIN '.join(tables)} WHERE {' AND '.join(where)}"
+    if limit:
+        sql += f" ORDER BY {first}.id LIMIT ?"
+        params.append(limit)
     found = rows(sql, params)
     if key.is_brief:
         return _by_id(found)
@@ -257,6 +263,13 @@ class EntityQueries(ABC):
         sql = f"SELECT {columns(ENTITY)} FROM entities WHERE tenant = ? AND id > ? ORDER BY id LIMIT ?"
         return [entity_of(row) for row in self.rows(sql, (tenant, after, limit))]
 
+    def entities_where(
+        self, tenant: str, terms: tuple[tuple[str, str], ...], after: str = "", limit: int = 1000
+    ) -> list[EntityRow]:
+        """Those for which all the equalities hold, by id."""
+        found = selected(self.rows, SelectKey(tenant, terms, is_brief=False), after, limit)
+        return [row for row in found if isinstance(row, EntityRow)]
+
     def entity(self, tenant: str, id: str) -> EntityRow | None:
         found = self.rows(f"SELECT {columns(ENTITY)} FROM entities WHERE tenant = ? AND id = ?", (tenant, id))
         return entity_of(found[0]) if found else None
@@ -303,6 +316,14 @@ class EntityQueries(ABC):
             " ORDER BY entity, CASE WHEN fence > 0 THEN 0 ELSE 1 END, priority DESC, ticket LIMIT ?"
         )
         return claims_of(self.rows(sql, (*params, limit)))
+
+    def entity_past(self, tenant: str, entity: str, limit: int = 10) -> list[EntityClaim]:
+        """Who had it, the last one first; as long as those executions are kept."""
+        sql = (
+            f"SELECT {columns(CLAIM)} FROM entity_claims WHERE tenant = ? AND entity = ? AND is_over = 1 AND fence > 0"
+            " ORDER BY fence DESC LIMIT ?"
+        )
+        return [claim_of(row) for row in self.rows(sql, (tenant, entity, limit))]
 
     def entity_claims_of(self, id: str, limit: int = 100_000) -> list[EntityClaim]:
         """The live ones of one execution, by entity."""
