@@ -209,7 +209,8 @@ def _standing(standing: StandingView) -> str:
         if standing.refusal is None:
             rows.append(("resume", bold(f"holdfast resume {id}")))
         elif not standing.status.startswith("COMPLETED"):
-            rows.append(("resume", f"not without --force: {standing.refusal.message}"))
+            how = "no" if standing.is_rolled_back else "not without --force"
+            rows.append(("resume", f"{how}: {standing.refusal.message}"))
         if standing.waypoints:
             rows.append(("replay", bold(f"holdfast replay {id} --from {standing.waypoints[-1].start}")))
     return pairs(rows, "  ")
@@ -322,8 +323,10 @@ def jobs_command(id: str, output: str, server: str, token: str, store: str) -> N
 def _jobs(jobs: list[JobView], *, is_wide: bool) -> str:
     rows = []
     for job in jobs:
+        step = f"{job.step} {dim(f'{job.kind.lower()} of {job.about}')}" if job.about else job.step
+        step += f" {dim('on')} {job.entity}" if job.entity else ""
         row = [
-            str(job.job), job.step, job.block, status(job.status), str(job.attempt), _effect(job.effect),
+            str(job.job), step, job.block, status(job.status), str(job.attempt), _effect(job.effect),
             took(job.ended_at - job.scheduled_at) if job.ended_at else "…", job.worker or "–",
         ]  # fmt: skip
         if is_wide:

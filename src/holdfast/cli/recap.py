@@ -57,7 +57,8 @@ def recap(view: ExecutionView, progress: Progress | None = None) -> None:
         if view.verdict:
             say(style(f"  {view.verdict}", fg="red"))
     elif view.status.startswith(("FAILED_SAFE", "CANCELLED")):
-        say(dim("  safe: nothing was left behind"))
+        undone = view.verdict.partition(": ")[2] if "undone" in view.verdict else ""
+        say(dim(f"  safe: {undone or 'nothing was left behind'}"))
     if exit_status(view) != OK:
         short = view.id[:8]
         commands = [f"holdfast why {short}", f"holdfast show {short}", f"holdfast resume {short} --dry-run"]

@@ -52,7 +52,7 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
     input, problems = program.check_input(given)
     gates, wrong = _ahead(program, request, None if problems else (input,), now, reads)
     problems += wrong
-    offers, unknown = versions.pinned(program.blocks, reads)
+    offers, unknown = versions.pinned(program, reads)
     problems += unknown
     specs, unfit = program.pin(offers)
     problems += [problem for problem in unfit if not problem.warning]

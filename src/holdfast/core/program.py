@@ -638,6 +638,10 @@ class Program(Protocol):
         """What people call that step."""
         ...
 
+    def used_at(self, block: str) -> str:
+        """Path in the definition of the first step that uses it, of those in `blocks`."""
+        ...
+
     def find_step(self, name: str) -> int | None:
         """The index of a step by its id, or by its position in the workflow (`0`, `1`, …)."""
         ...

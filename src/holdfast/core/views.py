@@ -124,6 +124,8 @@ class StandingView(msgspec.Struct, frozen=True):
     refusal: RefusalView | None = None
     #: there are more lanes or waypoints than these
     is_more: bool = False
+    #: what it did was undone: not even force can resume it
+    is_rolled_back: bool = False
 
 
 class PlanStep(msgspec.Struct, frozen=True):

@@ -135,6 +135,10 @@ class YamlProgram:
         steps = self.workflow.steps
         return steps[step].label if 0 <= step < len(steps) else self.name
 
+    def used_at(self, block: str) -> str:
+        specs = self.workflow.specs
+        return next((s.path for s in self.workflow.steps if s.spec >= 0 and specs[s.spec].block == block), "")
+
     def find_step(self, name: str) -> int | None:
         found = self.workflow.find(name)
         if found is not None:
