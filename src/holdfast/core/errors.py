@@ -400,7 +400,7 @@ class NothingToUndo(Refused):
 class NothingToRetry(Refused):
     """No entity of the execution failed, was left out or was rolled back."""
 
-    code, status = "HF0743", 409
+    code, status = "HF0745", 409
 
 
 # --- our own fault -----------------------------------------------------------------------------------
