@@ -156,6 +156,22 @@ def test_a_plan_of_what_could_not_begin_lists_everything(home: House, tmp_path: 
     assert [problem["code"] for problem in started.error.details] == [problem.code for problem in plan.problems]
 
 
+def test_what_blocks_would_say_is_unknown_until_they_run(home: House, tmp_path: Path) -> None:
+    seek = {"id": "seek", "step": "switch.seek", "input": {"wants": ["sw3"]}}
+    definition = {"name": "seek", "run-on": "switch", "steps": [seek], "config": {"require-entities": True}}
+    plan = home.client.plan(definition=definition)
+    assert (plan.asks, plan.refusal, plan.counts) == (["seek"], None, {})
+    (step,) = plan.steps
+    assert (step.jobs, step.is_open) == (0, True)
+    plan = home.client.plan(definition=definition, entities=["sw1"])
+    assert (plan.asks, plan.counts) == (["seek"], {"switch": 1})
+    first = ended(home, definition, entities=["sw1"])
+    assert worked_upon(home, first.id) == {"sw1", "sw3"}
+    again = retried(home, first.id)
+    assert {job.kind for job in home.client.jobs(again.id)} == {"EXECUTE"}, "nobody is asked again"
+    assert worked_upon(home, again.id) == {"sw1", "sw3"}
+
+
 def test_batches_and_loops_are_counted(home: House, tmp_path: Path) -> None:
     plan = home.client.plan(definition=workflow(tmp_path, check([]), config={"rollout": {"batches": [1, 2]}}))
     assert [(step.jobs, step.batches) for step in plan.steps] == [(3, [1, 2])]

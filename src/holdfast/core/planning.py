@@ -55,6 +55,8 @@ def _plan(request: r.StartExecution, now: int, reads: p.Reads) -> StartPlan:
         road.acquired(())
         fold(state, now, road.events)
         failure = _failure(road.events)
+        if failure is not None and failure.kind == "no-entities":
+            failure = None  # those blocks may name some
         decided = [*decided, *road.events]
     view.refusal = error_view(failure)
     view.is_blocked = any(isinstance(event, e.EntitiesQueued) for event in decided)

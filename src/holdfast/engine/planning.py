@@ -22,11 +22,13 @@ from holdfast.store.queries import Queries
 from holdfast.store.records import Header
 
 from .engine import new_execution_id
-from .items import Reply, committed, future_reply
+from .items import Ask, Reply, committed, future_reply, spill
 from .reads import TurnReads, resolve
 from .rebuild import rebuild
 from .verdicts import VerdictVerbs
 from .wishes import Existing
+
+_NOTHING = StartExecution("")
 
 
 class PlanningVerbs(VerdictVerbs):
@@ -62,6 +64,7 @@ class PlanningVerbs(VerdictVerbs):
             digest = blake2b(data, digest_size=16).digest()
             reads.adopt(digest, program)
         now = self.store.now()
+        spill(Ask("", _NOTHING), input)  # refuses what could not be kept
         request = StartExecution(
             new_execution_id(), input, workflow, digest, {}, actor, entity, tuple(entities), tuple(select),
             gates_of(gates, now) if gates else (), priority,
