@@ -37,7 +37,7 @@ from .model import (
     Undo,
     Wait,
 )
-from .subjects import Progress, Subject
+from .subjects import OUT, Progress, Subject
 from .undoing import Standing
 
 #: Kinds of jobs that are about other jobs. Their ends never reach the program.
@@ -182,6 +182,8 @@ class State(msgspec.Struct, gc=False):
     is_cancelled: bool = False
     #: entities taken away from it by force
     lost: tuple[str, ...] = ()
+    #: subjects that nothing more is done for; counted, not kept in snapshots: asked at every failure of one of many
+    out: int = 0
     #: snapshot parts changed since the last snapshot, as `part` numbers them; bookkeeping of the store's,
     #: not part of the fold
     dirty: set[int] = set()
@@ -436,7 +438,9 @@ def _entities_found(state: State, event: e.EntitiesFound) -> None:
     for index, each in enumerate(zip(event.ids, event.types, event.modes, strict=True)):
         subject = state.subjects[index] = Subject(index, *each)
         if before:  # found again: how far each has come stays
-            subject.progress, subject.reason = before[subject.id].progress, before[subject.id].reason
+            old = before[subject.id]
+            subject.progress, subject.reason, subject.step = old.progress, old.reason, old.step
+    state.out = sum(old.progress in OUT for old in before.values())
     for id in [id for id, job in state.jobs.items() if job.kind is JobKind.ACQUIRE]:
         del state.jobs[id]  # what it said is in the set
         state.dirty.add(part(JOBS, id))
@@ -466,6 +470,7 @@ def _entities_released(state: State, event: e.EntitiesReleased) -> None:
 def _entity_lost(state: State, event: e.EntityLost) -> None:
     for subject in state.subjects.values():
         if subject.id == event.entity:
+            state.out += subject.progress not in OUT
             subject.progress, subject.reason = Progress.LOST, f"taken away by {event.by}" if event.by else ""
             state.dirty.add(part(SUBJECTS, subject.index))
     state.around.pop(event.entity, None)
@@ -590,6 +595,7 @@ def _reopen(state: State) -> None:
         _to(state, Status.SCHEDULED)
         for subject in state.subjects.values():
             if subject.progress is Progress.LOST:
+                state.out -= 1
                 subject.progress, subject.reason = Progress.REACHED, ""
                 state.dirty.add(part(SUBJECTS, subject.index))
     else:
