@@ -433,21 +433,21 @@ def _gates_set(state: State, event: e.GatesSet) -> None:
 
 
 def _entities_found(state: State, event: e.EntitiesFound) -> None:
-    before = {subject.id: subject for subject in state.subjects.values()}
-    state.subjects = {}
-    for index, each in enumerate(zip(event.ids, event.types, event.modes, strict=True)):
-        subject = state.subjects[index] = Subject(index, *each)
-        if before:  # found again: how far each has come stays
-            old = before[subject.id]
+    before = state.subjects
+    found = map(Subject, range(len(event.ids)), event.ids, event.types, event.modes)
+    subjects = state.subjects = {subject.index: subject for subject in found}
+    if before:  # found again: how far each has come stays
+        known = {old.id: old for old in before.values()}
+        for subject in subjects.values():
+            old = known[subject.id]
             subject.progress, subject.reason, subject.step = old.progress, old.reason, old.step
-    state.out = sum(old.progress in OUT for old in before.values())
     for id in [id for id, job in state.jobs.items() if job.kind is JobKind.ACQUIRE]:
         del state.jobs[id]  # what it said is in the set
         state.dirty.add(part(JOBS, id))
     for index, whole in enumerate(event.within):
         state.subjects[index].within = whole
     state.around = dict(zip(event.around, event.around_modes, strict=True))
-    state.dirty.update(part(SUBJECTS, index) for index in state.subjects)
+    state.dirty.update(part(SUBJECTS, index) for index in range(0, len(subjects), 1 << GROUP_BITS))
 
 
 def _entities_queued(state: State, event: e.EntitiesQueued) -> None:
@@ -657,7 +657,8 @@ def in_doubt(state: State) -> tuple[int, ...]:
     and was tolerated."""
     if state.status not in (Status.COMPLETED, Status.COMPLETED_ACK):
         return state.residue
-    return tuple(sorted(job for job, entry in state.ledger.items() if entry.is_failed and entry.is_residue))
+    left = [job for job, entry in state.ledger.items() if entry.is_failed and entry.is_residue]
+    return tuple(sorted(left)) if left else ()
 
 
 def entry_of(job: Job, attempt: int, effect: Effect, spec: JobSpec) -> Entry:

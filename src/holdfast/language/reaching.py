@@ -207,6 +207,6 @@ def rewound(run: Run, walk: Walk) -> None:
 
 def completed(run: Run, walk: Walk) -> None:
     """The workflow has come to its end: whoever was reached has passed all that is for it."""
-    subjects = run.state.subjects
-    left = [i for i in range(len(subjects)) if progress_of(run, subjects[i]) is Progress.REACHED]
+    subjects, now = run.state.subjects, run.progress
+    left = [i for i in range(len(subjects)) if now.get(i, subjects[i].progress) is Progress.REACHED]
     note_all(run, walk, left, Progress.DONE)
