@@ -178,7 +178,14 @@ class Road:
         if not asked:
             self._run()
             return
-        found = self.reads.contention(p.ContentionKey(state.tenant, tuple(asked)))
+        key = p.ContentionKey(state.tenant, tuple(asked))
+        try:
+            found = self.reads.contention(key)
+        except p.Missing as missing:
+            if state.ticket:
+                raise
+            # Whatever is found, it takes a number; and deciding once more about ten thousand entities takes its time.
+            raise p.Missing(*missing.keys, p.TicketKey(state.id)) from None
         if found.missing:
             self.passed.append(Status.LOCKING)
             gone = ", ".join(found.missing[: discovery.SHOWN])

@@ -33,6 +33,7 @@ class Summary(msgspec.Struct, array_like=True):
 
 
 def summary_of(state: State) -> Summary:
+    doubts = in_doubt(state) if state.status.is_ended else ()
     return Summary(
         state.actor,
         state.labels,
@@ -41,8 +42,8 @@ def summary_of(state: State) -> Summary:
         state.failed_step,
         state.residue,
         state.cancel_reason,
-        verdict_of(state),
-        len(in_doubt(state)) if state.status.is_ended else 0,
+        verdict_of(state, doubts),
+        len(doubts),
         state.acked_by,
         state.ack_note,
         counts(state) if state.status.is_ended else (),

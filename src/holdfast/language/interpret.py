@@ -302,8 +302,8 @@ class Run:
         self.progress: dict[int, Progress] = {}
         #: entities that others are parts of, by id; nothing while nobody has asked
         self.wholes: dict[str, Subject] | None = None
-        #: entities that have failed in all; -1 while nobody has asked
-        self.failed_subjects = -1
+        #: entities that have failed in all, or were lost
+        self.failed_subjects = state.out
         #: rule and hash
         self.retention = (state.retention, state.retention_hash)
         #: signals sent during this call
