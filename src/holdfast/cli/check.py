@@ -108,8 +108,6 @@ def _misfits(program: Any, modules: Sequence[str], file: str) -> list[Problem]:
 
 def _unknown(reference: str, program: Any, registry: Any, file: str) -> Problem:
     """At the first step that uses it."""
-    from holdfast.language.nodes import Report
-
     name = versions.split(reference)[0]
     known = [offer for offer in registry.offers() if offer.name == name]
     help = "give its module with `-m`, or let it be: a worker may offer it"
@@ -118,11 +116,14 @@ def _unknown(reference: str, program: Any, registry: Any, file: str) -> Problem:
     help += "" if known else _close(reference, registry)
     path = program.used_at(reference)
     node = next((step.node for step in program.steps if step.path == path and step.node is not None), None)
-    if node is None:
-        return Problem(code, message, file=file, path=path, help=help, warning=True)
-    report = Report(node.document)
-    report.add(node, code, message, help=help, warning=True)
-    return report.found[0]
+    line = column = -1
+    source = ""
+    if node is not None and 0 <= node.line < len(node.document.lines):
+        line = node.line
+        source, column = node.document.written(line, node.column)
+    return Problem(
+        code, message, file, line + 1, column + 1, source=source[:400], path=path, help=help, warning=True
+    )  # fmt: skip
 
 
 def _close(name: str, registry: Any) -> str:
