@@ -226,6 +226,10 @@ class HearEnd(msgspec.Struct, frozen=True, array_like=True, tag=9):
     status: int = 0
 
 
+class EndGrace(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """It was cancelled, and what was told to stop then has had its time."""
+
+
 class WakeLock(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """The lane that waited for that lock has it."""
 
@@ -272,6 +276,7 @@ Due: TypeAlias = (
     | TimeOutLocks
     | AwaitEnd
     | HearEnd
+    | EndGrace
     | WakeLock
     | WakeSensor
     | BreakLock
@@ -296,6 +301,7 @@ Request: TypeAlias = (
     | TimeOutLocks
     | AwaitEnd
     | HearEnd
+    | EndGrace
     | AckExecution
     | RollBack
     | GiveUp
