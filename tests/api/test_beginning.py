@@ -108,3 +108,13 @@ def test_resume_after_somebody_else(home: House, devices: tuple[str, str], tmp_p
     (tmp_path / "ok").touch()
     home.client.resume(id, accept_changes=True)
     assert until(home, id, "COMPLETED").run == 2
+
+
+def test_gates_are_listed_with_what_waits_for_approval(home: House, devices: tuple[str, str]) -> None:
+    gates = {"not-before": "2020-01-01T00:00:00Z", "approval": "tonight?"}
+    id = home.start(ON_DEVICES, entities=devices, gates=gates)
+    (asked,) = [each for each in home.client.approvals() if each.execution == id]
+    assert (asked.message, asked.is_gate) == ("tonight?", True)
+    home.client.approve(id, asked.step)
+    until(home, id, "COMPLETED")
+    assert not [each for each in home.client.approvals() if each.execution == id]

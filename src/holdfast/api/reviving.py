@@ -116,7 +116,7 @@ def _id(call: Call[Any, Any]) -> str:
 # --- approvals -------------------------------------------------------------------------------------
 @routes.add("GET", f"{API}/approvals", role=Role.VIEWER, answer=ApprovalList)
 def approvals(call: Call[Nothing, None]) -> ApprovalList:
-    """Steps that wait for somebody's approval."""
+    """Steps and gates that wait for somebody's approval."""
     return ApprovalList(call.service.approvals(call.actor))
 
 

@@ -21,7 +21,8 @@ from .text import ago, bold, brief, dim, say, status, table
 @output_option(("text", "json"), "text")
 @reach_options
 def approve_command(id: str, step: str, note: str, output: str, server: str, token: str, store: str) -> None:
-    """Approve STEP of an execution, an `approve` step that waits; without STEP the one that waits.
+    """Approve STEP of an execution, an `approve` step that waits; without STEP the one that waits. Of an execution
+    that has not begun, STEP is the number of a gate, or what it asks.
 
     \b
       holdfast approvals
@@ -38,7 +39,8 @@ def approve_command(id: str, step: str, note: str, output: str, server: str, tok
 @output_option(("text", "json"), "text")
 @reach_options
 def reject_command(id: str, step: str, note: str, output: str, server: str, token: str, store: str) -> None:
-    """Reject STEP of an execution: it fails with the kind `rejected`, which its `on-error` may handle."""
+    """Reject STEP of an execution: it fails with the kind `rejected`, which its `on-error` may handle. Of an
+    execution that has not begun, STEP is a gate, and it fails safe."""
     _answer(id, step, False, note, output, Settings({"server": server, "token": token, "store": store}))
 
 
@@ -59,7 +61,7 @@ def _answer(id: str, step: str, approved: bool, note: str, output: str, settings
 @output_option(("table", "json"), "table")
 @reach_options
 def approvals_command(output: str, server: str, token: str, store: str) -> None:
-    """Steps that wait for somebody's approval, in executions that have not ended."""
+    """Steps and gates that wait for somebody's approval, in executions that have not ended."""
     settings = Settings({"server": server, "token": token, "store": store})
     with reading(settings) as verbs:
         found = verbs.approvals()
@@ -67,8 +69,12 @@ def approvals_command(output: str, server: str, token: str, store: str) -> None:
         click.echo(dumps([msgspec.to_builtins(each) for each in found]))
     elif found:
         rows = [
-            [each.execution[:8], each.workflow, each.step, ago(each.since), brief(each.message, 80)] for each in found
-        ]
+            [
+                each.execution[:8], each.workflow, f"gate {each.step}" if each.is_gate else each.step,
+                ago(each.since), brief(each.message, 80),
+            ]
+            for each in found
+        ]  # fmt: skip
         click.echo(table(["ID", "WORKFLOW", "STEP", "FOR", "ASKS"], rows, right=(3,)))
         say(dim(f"answer: holdfast approve {found[0].execution[:8]} {found[0].step} | holdfast reject … --note WHY"))
     else:

@@ -101,13 +101,29 @@ def _misfits(program: Any, modules: Sequence[str], file: str) -> list[Problem]:
     chosen = {block: versions.choose(block, [o for o in known if o.name == versions.split(block)[0]])
               for block in program.blocks}  # fmt: skip
     offers = {block: offer for block, offer in chosen.items() if offer is not None}
-    problems = [
-        Problem("HF0211", f"block `{name}` is not known here", file=file, warning=True,
-                help=f"give its module with `-m`, or let it be: a worker may offer it{_close(name, registry)}")
-        for name in program.blocks if name not in offers
-    ]  # fmt: skip
+    problems = [_unknown(name, program, registry, file) for name in program.blocks if name not in offers]
     _, misfits = program.pin(offers)
     return problems + [problem if problem.file else msgspec.structs.replace(problem, file=file) for problem in misfits]
+
+
+def _unknown(reference: str, program: Any, registry: Any, file: str) -> Problem:
+    """At the first step that uses it."""
+    name = versions.split(reference)[0]
+    known = [offer for offer in registry.offers() if offer.name == name]
+    help = "give its module with `-m`, or let it be: a worker may offer it"
+    message = versions.missing(reference, known).message if known else f"block `{reference}` is not known here"
+    code = "HF0771" if known else "HF0211"
+    help += "" if known else _close(reference, registry)
+    path = program.used_at(reference)
+    node = next((step.node for step in program.steps if step.path == path and step.node is not None), None)
+    line = column = -1
+    source = ""
+    if node is not None and 0 <= node.line < len(node.document.lines):
+        line = node.line
+        source, column = node.document.written(line, node.column)
+    return Problem(
+        code, message, file, line + 1, column + 1, source=source[:400], path=path, help=help, warning=True
+    )  # fmt: skip
 
 
 def _close(name: str, registry: Any) -> str:

@@ -16,7 +16,7 @@ from .facts import event_table, with_runs
 from .local import statuses_of
 from .options import complete_statuses, complete_workflows, id_argument, output_option
 from .progress import Progress
-from .recap import next_commands
+from .recap import next_commands, place_of
 from .refusals import dumps
 from .screens import still_tree
 from .settings import Settings
@@ -241,7 +241,7 @@ def _error(view: ExecutionView, full: bool) -> str:
         text += "\n" + dim("    (--full shows where)")
     if error.kind == "invalid" and isinstance(error.details, list):
         for problem in error.details:
-            text += f"\n    - [{problem.get('code', '')}] {problem.get('message', '')}"
+            text += f"\n    - [{problem.get('code', '')}] {problem.get('message', '')}{place_of(problem)}"
     return text
 
 

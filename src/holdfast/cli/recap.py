@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 import msgspec
@@ -90,10 +91,19 @@ def show_error(error: ErrorView, indent: str = "  ") -> None:
         say(f"{indent}  {line}")
     if isinstance(error.details, list) and error.kind == "invalid" and len(error.details) > 1:
         for problem in error.details:
-            say(f"{indent}  - [{problem.get('code', '')}] {problem.get('message', '')}")
+            say(f"{indent}  - [{problem.get('code', '')}] {problem.get('message', '')}{place_of(problem)}")
             if problem.get("help"):
                 say(dim(f"{indent}    {problem['help']}"))
-    elif isinstance(error.details, list) and error.kind == "invalid" and error.details and error.details[0].get("help"):
-        say(dim(f"{indent}  {error.details[0]['help']}"))
+    elif isinstance(error.details, list) and error.kind == "invalid" and error.details:
+        if place := place_of(error.details[0]):
+            say(dim(f"{indent} {place}"))
+        if error.details[0].get("help"):
+            say(dim(f"{indent}  {error.details[0]['help']}"))
     if error.traceback:
         say(dim(f"{indent}  (a traceback is kept: holdfast show --full)"))
+
+
+def place_of(problem: Any) -> str:
+    """Where in the workflow: an input has said its name already."""
+    path = str(problem.get("path", ""))
+    return f" (at {path})" if path and not path.startswith("$.input.") else ""

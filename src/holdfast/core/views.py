@@ -414,16 +414,18 @@ class WhyView(msgspec.Struct, frozen=True):
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
-    """An `approve` step that waits for somebody's word."""
+    """An `approve` step that waits for somebody's word, or a gate that does."""
 
     execution: str
     workflow: str
-    #: its id, or its number
+    #: its id, or its number; of a gate the number among the gates
     step: str
     #: what it asks
     message: str
     #: when it began to wait
     since: int
+    #: nothing of the execution has begun
+    is_gate: bool = False
 
 
 class ClaimView(msgspec.Struct, frozen=True):

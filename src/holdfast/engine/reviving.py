@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Executions looked through for approvals that wait, newest first.
 APPROVALS = 2000
+#: Where a person may be asked: at a gate, and at a step.
+_ASKING = (Status.BLOCKED_WAITING, Status.RUNNING)
 #: Waypoints and lanes that an answer about one execution lists.
 SHOWN = 50
 
@@ -156,7 +158,7 @@ class RevivingVerbs(SharedVerbs, InventoryVerbs):
         with self.store.reading() as queries:
             before, left = "", APPROVALS
             while left > 0:
-                page = queries.headers(actor.tenant, statuses=(Status.RUNNING,), workflow="", before=before, limit=200)
+                page = queries.headers(actor.tenant, statuses=_ASKING, workflow="", before=before, limit=200)
                 for header in page:
                     found += self._approvals_of(queries, header)
                 left -= len(page)
@@ -166,6 +168,12 @@ class RevivingVerbs(SharedVerbs, InventoryVerbs):
         return found
 
     def _approvals_of(self, queries: Queries, header: Header) -> list[ApprovalView]:
+        if header.status is Status.BLOCKED_WAITING:
+            return [
+                ApprovalView(header.id, header.workflow, str(number), gate.what, header.created_at, is_gate=True)
+                for number, gate in enumerate(rebuild(queries, header.id).gates)
+                if gate.kind == "approval" and not gate.is_met
+            ]
         try:
             program = self._program(queries, header.definition)
         except Refused:
