@@ -70,7 +70,7 @@ def lets_them_work_on_after_a_force_release(patch: Patch) -> None:
     """Jobs at an entity that was taken away go on, and count."""
 
     def take_away(real: Any, *arguments: Any) -> Any:
-        made, failure, undoing = real(*arguments)
+        made, failure, _ = real(*arguments)
         return [event for event in made if isinstance(event, e.EntityLost)], failure, []
 
     patch.around(acquiring_module, "take_away", take_away)

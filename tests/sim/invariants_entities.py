@@ -69,7 +69,9 @@ def holders_go_together_and_nobody_is_overtaken(world: World, shadow: Shadow, he
             if owner is None or owner.is_ended:
                 shadow.broken("I-23", f"{other.execution} has a place at {place[1]}, and is not there any more")
             if mine.fence and other.fence:
-                shadow.broken("I-20", f"it holds {place[1]} with {other.execution}: {mine.mode.name}, {other.mode.name}")
+                shadow.broken(
+                    "I-20", f"it holds {place[1]} with {other.execution}: {mine.mode.name}, {other.mode.name}"
+                )
             if mine.fence and not other.fence and _rank(other) < _rank(mine) and other.priority == mine.priority:
                 shadow.broken("I-25", f"it has {place[1]}, for which {other.execution} waits since before it came")
 
@@ -137,7 +139,7 @@ def only_what_may_be_undone_is(world: World, shadow: Shadow, event: e.JobSchedul
 def what_was_seen_is_there(world: World, shadow: Shadow, event: e.EffectVerified) -> None:
     world.reach("effect looked at")
     is_there = world.witness.is_applied(shadow.id, event.job)
-    if event.effect is Effect.NONE and is_there or event.effect is Effect.DONE and not is_there:
+    if event.effect is (Effect.NONE if is_there else Effect.DONE):
         shadow.broken("I-33", f"job {event.job} is found to be {event.effect.name}, and its device shows otherwise")
 
 

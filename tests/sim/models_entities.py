@@ -38,9 +38,7 @@ _PURE = frozenset(offer.name for offer in OFFERS if offer.pure)
 # --- the fleet -------------------------------------------------------------------------------------------
 def _inventory() -> list[EntityRow]:
     devices = [
-        EntityRow(
-            f"d{n}", "device", labels={"site": "ab"[n % 2]}, groups=("g1",) if n < 3 else ("g2",), facts={"n": n}
-        )
+        EntityRow(f"d{n}", "device", labels={"site": "ab"[n % 2]}, groups=("g1",) if n < 3 else ("g2",), facts={"n": n})
         for n in range(1, 6)
     ]
     parts = [EntityRow(f"d{n}/{m}", "interface", parent=f"d{n}") for n in (1, 2) for m in (1, 2)]

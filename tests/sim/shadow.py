@@ -26,7 +26,7 @@ _OUTCOMES = frozenset({e.JobSucceeded, e.JobFailed, e.JobRescheduled, e.JobCance
 
 class Shadow:
     __slots__ = (
-        "asked", "digest", "doubt", "fence", "id", "is_ended", "kinds", "planned", "rows", "settled", "started", "state",
+        "asked", "digest", "doubt", "id", "is_ended", "kinds", "planned", "rows", "settled", "started", "state",
         "succeeded",
     )  # fmt: skip
 
@@ -49,8 +49,6 @@ class Shadow:
         self.settled: dict[int, Undo] = {}
         #: entities whose change a job asked for and then succeeded
         self.asked: set[str] = set()
-        #: the last fence it had
-        self.fence = 0
 
     def spec(self, job: int) -> JobSpec:
         return spec_of(self.state, self.state.jobs[job])
@@ -95,8 +93,6 @@ class Shadow:
                 self.planned = event.jobs
             elif kind is e.EntrySettled:
                 self.settled[event.job] = event.outcome
-            elif kind is e.EntitiesLocked:
-                self.fence = event.fence
             try:
                 apply(state, event)
             except (AssertionError, KeyError, IndexError, StopIteration) as error:

@@ -177,7 +177,7 @@ class World:
             self.told.append(f"{self.now / SECOND:9.4f}  ! {event.name}")
 
     # --- people ---------------------------------------------------------------------------------------
-    def begin_start(self, model: str, has_key: bool, upon: Upon = Upon()) -> None:
+    def begin_start(self, model: str, has_key: bool, upon: Upon) -> None:
         # Whoever has to send signals has to learn the id.
         key = f"key-{len(self.starts)}" if has_key or MODELS[model].signals else ""
         self.starts.append(Start(self, MODELS[model], key, upon))
