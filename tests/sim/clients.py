@@ -173,6 +173,7 @@ class Cancel(Operation):
     def refused(self, error: Exception) -> None:
         if isinstance(error, UnknownExecution):
             raise Violation("I-1", f"{self.execution} was acknowledged, and is not known")
+        self.world.cancel_refused(self.execution)
         super().refused(error)
 
 

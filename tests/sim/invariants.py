@@ -101,8 +101,8 @@ DEAFENING = ("clock", "commit", "conflict", "crash", "engine", "race", "reading"
 def nobody_is_given_up_without_a_reason(world: World, shadow: Shadow, event: Any) -> None:
     """No lease is over while its worker is heard; no engine is dead that was not missed for a while."""
     failure = event.failure
-    if failure is None or failure.kind not in ("worker-lost", "outcome-unknown"):
-        return
+    if failure is None or failure.kind not in ("worker-lost", "outcome-unknown") or shadow.is_looked_at(event.job):
+        return  # of one that is being looked at it was said when that began
     if "went down with its engine" in failure.message:
         name = shadow.state.jobs[event.job].worker
         host = next(worker.home for worker in world.workers if worker.name == name)

@@ -211,6 +211,11 @@ class World:
         if not self.shadows[id].state.is_cancelled and status not in (Status.CANCELLING, Status.CANCELLED):
             raise Violation("I-29", f"the cancel of {id} was acknowledged, but it is {status.name}")
 
+    def cancel_refused(self, id: str) -> None:
+        state = self.shadows[id].state
+        if state.is_cancelled and state.status in (Status.CANCELLING, Status.ROLLBACK, Status.CANCELLED):
+            raise Violation("I-7", f"the cancel of {id} was asked again and refused, and it is {state.status.name}")
+
     def signalled(self, id: str, key: str) -> None:
         if key not in self.shadows[id].state.signal_keys:
             raise Violation("I-1", f"a signal to {id} was acknowledged, but is not in its history")
