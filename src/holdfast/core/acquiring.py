@@ -442,11 +442,10 @@ def take_away(state: State, request: r.FreeEntity, reads: p.Reads) -> tuple[list
             continue
         if job.kind is JobKind.ROLLBACK:
             undoing.append(job)
-        elif job.status is not JobStatus.STARTED:
+        if job.status is not JobStatus.STARTED:
             events.append(e.JobCancelled(job.id, job.attempt))
             continue
-        if job.status is JobStatus.STARTED:
-            events.append(e.JobStopAsked(job.id, failure.message))
+        events.append(e.JobStopAsked(job.id, failure.message))
         is_harmless = job.kind is JobKind.ROLLBACK or state.specs[job.spec].pure
         events.append(e.JobFailed(job.id, job.attempt, failure, Effect.NONE if is_harmless else Effect.UNKNOWN))
     return events, failure, undoing
