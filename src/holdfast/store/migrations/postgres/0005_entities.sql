@@ -62,4 +62,4 @@ CREATE SEQUENCE tickets;
 
 -- The execution that one does again, and the way back from there.
 ALTER TABLE executions ADD COLUMN retry_of bytea NOT NULL DEFAULT '';
-CREATE INDEX executions_retries ON executions (tenant, retry_of) WHERE length(retry_of) > 0;
+CREATE INDEX executions_retries ON executions (tenant, retry_of, id) WHERE length(retry_of) > 0;

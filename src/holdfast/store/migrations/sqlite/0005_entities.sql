@@ -65,4 +65,4 @@ INSERT INTO tickets VALUES (1, 0);
 
 -- The execution that one does again, and the way back from there.
 ALTER TABLE executions ADD COLUMN retry_of BLOB NOT NULL DEFAULT x'';
-CREATE INDEX executions_retries ON executions (tenant, retry_of) WHERE length(retry_of) > 0;
+CREATE INDEX executions_retries ON executions (tenant, retry_of, id) WHERE length(retry_of) > 0;
