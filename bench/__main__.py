@@ -159,6 +159,7 @@ def machine(postgres: Postgres | str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("workloads", nargs="*", help="only these, such as `entities`; the same as --only")
     parser.add_argument("--peers", "--full", action="store_true", dest="peers", help="everything, beside the peers")
     parser.add_argument("--rounds", type=int, default=0, help="how often all are measured (3 with peers, else 1)")
     parser.add_argument("--only", action="append", default=[], metavar="WORKLOAD", help="such as w2; may be repeated")
@@ -168,7 +169,7 @@ def main() -> None:
         "--results", default="", metavar="FILE", help="where to keep them; with --peers by default here"
     )
     options = parser.parse_args()
-    only = frozenset(word.lower() for words in options.only for word in words.split(","))
+    only = frozenset(word.lower() for words in [*options.workloads, *options.only] for word in words.split(","))
     rounds = options.rounds or (3 if options.peers else 1)
     sizes = SMALL if options.small else FULL
     os.environ.setdefault("BENCH_DIR", str(ROOT / ".cache" / "bench"))

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from . import crash, depth, engines, loops
+from . import crash, depth, engines, entities, loops
 from .measure import IN_FLIGHT, REPEAT, latency, throughput
 from .topologies import TOPOLOGIES, Subject, opened
 from .workloads import STEPS_IN_CRASH, sequence, wide
@@ -83,6 +83,10 @@ def apart(workload: str, options: argparse.Namespace) -> bool:
             loops.marginal_foreach(3, options.fan)
             loops.internal(options.long)
             loops.checking()
+        case "entities":
+            entities.marginal(topology, url, 3, options.fan)
+            entities.stall(topology, url, 5, options.fan * 10)
+            entities.grants(topology, url, options.fan)
         case "storage":
             depth.storage(options.stored, url)
         case "asleep":

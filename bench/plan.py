@@ -59,6 +59,10 @@ _NAMES = {"w1": "W1", "w2": "W2", "w3": "W3", "w4": "W4", "w5": "W5", "w1sync": 
           "growth": "growth", "recovery": "recovery"}  # fmt: skip
 
 
+#: in a minute or so
+_QUICK = frozenset(("w1", "w2", "w3", "w4"))
+
+
 def _kept(workloads: str, only: frozenset[str]) -> list[str]:
     return [w for w in workloads.split() if not only or w.removesuffix("sync").removesuffix("plain") in only]
 
@@ -83,6 +87,8 @@ def holdfast_units(sizes: Sizes, only: frozenset[str], *, is_quick: bool) -> lis
         expected = rows or tuple((who, _NAMES[w]) for w in kept)
         units.append(Unit(f"{name} {' '.join(kept)}", [*command, *kept], expected, guess, on_postgres, once))
 
+    # Whoever names a workload means it, however long it takes.
+    is_quick = is_quick and not only - _QUICK
     growth = "" if is_quick else " growth"
     add("holdfast embedded sqlite", "embedded-sqlite", "w1 w2 w3 w4" + growth, 12)
     add("holdfast embedded postgres", "embedded-postgres", "w1 w2 w3 w4" + growth, 12, n=sizes.n_postgres)
@@ -109,6 +115,10 @@ def holdfast_units(sizes: Sizes, only: frozenset[str], *, is_quick: bool) -> lis
         ("-embedded-sqlite", "marginal-foreach"), ("-embedded-sqlite", "internal-steps"),
         ("", "check-500"), ("", "check-4000")))  # fmt: skip
     add("holdfast loops", "embedded-sqlite", "loops", 90, once=True, rows=loops)
+    for store, guess in (("sqlite", 90), ("postgres", 120)):
+        here = f"holdfast-embedded-{store}"
+        fleets = tuple((here, what) for what in ("marginal-entities", "entity-stall", "entity-grants"))
+        add(f"holdfast entities {store}", f"embedded-{store}", "entities", guess, once=True, rows=fleets)
     for store in ("sqlite", "postgres"):
         for workload in ("storage", "asleep"):
             add(f"holdfast depth {store}", f"embedded-{store}", workload, 15, once=True)

@@ -130,6 +130,39 @@ def test_loops(tmp_path: Path) -> None:
     assert small["cpu_ms"] > 0
 
 
+FLEETS = ["barrier", "lanes", "hooks", "tolerated", "rollback"]
+
+
+def _check_entities(rows: list[dict[str, Any]], store: str) -> None:
+    *fleets, stall, grants = rows
+    assert [row["kind"] for row in fleets] == FLEETS
+    assert {row["peer"] for row in rows} == {f"holdfast-embedded-{store}"}
+    assert all((row["few"], row["many"]) == (20, 200) and row["ratio"] > 0 for row in fleets)
+    # A job per entity and step; where it was rolled back, one more for each that had been done.
+    assert [row["jobs"] for row in fleets] == [600, 600, 600, 200, 200 + 200 + 399]
+    assert stall["entities"] == 200
+    assert stall["stall_ms"] >= stall["gap_ms"] > 0
+    assert (grants["few"], grants["many"]) == (10, 20)
+    assert grants["reads_few"] > 0
+
+
+def test_entities(tmp_path: Path) -> None:
+    _check_entities(run(tmp_path, "entities"), "sqlite")
+
+
+def test_entities_on_postgres(tmp_path: Path, pg_dsn: str) -> None:
+    _check_entities(run(tmp_path, "--topology", "embedded-postgres", "--postgres", pg_dsn, "entities"), "postgres")
+
+
+def test_whoever_names_a_workload_gets_it() -> None:
+    units = plan.holdfast_units(plan.SMALL, frozenset(["entities"]), is_quick=True)
+    assert {workload for unit in units for _, workload in unit.rows} == {
+        "marginal-entities", "entity-stall", "entity-grants"
+    }  # fmt: skip
+    quick = plan.holdfast_units(plan.SMALL, frozenset(["w1"]), is_quick=True)
+    assert {workload for unit in quick for _, workload in unit.rows} == {"W1"}
+
+
 def test_depth_on_postgres(tmp_path: Path, pg_dsn: str) -> None:
     rows = run(tmp_path, "--topology", "embedded-postgres", "--postgres", pg_dsn, "storage")
     assert [row["peer"] for row in rows] == ["holdfast-embedded-postgres"]

@@ -526,6 +526,23 @@ def test_what_is_being_undone_is_given_up_where_the_entity_is_taken() -> None:
     nothing_left(fleet, 1)
 
 
+def test_what_waits_for_another_try_to_undo_it_is_given_up_where_the_entity_is_taken() -> None:
+    fleet = Fleet("a")
+    specs = (msgspec.structs.replace(SPECS[0], has_rollback=True, retry=Retry()),)
+    fleet.start(1, "a", crew=Crew(specs=specs, jobs=True))
+    fleet.claim(1, 1)
+    fleet.when(1, r.CancelExecution())
+    fleet.finish(1, 1)
+    back = next(job for job in fleet.state(1).jobs.values() if job.kind is JobKind.ROLLBACK)
+    fleet.claim(1, back.id)
+    fleet.when(1, r.FailJob(back.id, 1, Failure("block-error", "not yet")))
+    assert fleet.state(1).jobs[back.id].status is JobStatus.RESCHEDULED
+    fleet.when(1, r.FreeEntity("a", 1))
+    assert fleet.state(1).status is S.CANCELLED
+    assert fleet.state(1).residue == (1,)
+    nothing_left(fleet, 1)
+
+
 # --- resume and replay ---------------------------------------------------------------------------------------
 def fail_half_way(fleet: Fleet, n: int, *entities: str, policy: Policy = BOUND) -> None:
     """The first entity was done, the second failed."""

@@ -256,6 +256,15 @@ def test_a_rollback_is_tried_three_times_whatever_its_block_says() -> None:
     assert case.state.ledger[1].reason == BOOM.message
 
 
+def test_the_rollback_of_a_failed_run_cannot_be_cancelled() -> None:
+    case = Case([job("undo"), job("plain")])
+    case.done(1)
+    case.failed(2, Effect.NONE)
+    assert case.state.status is Status.ROLLBACK
+    with pytest.raises(WrongStatus):
+        case.when(r.CancelExecution())
+
+
 def test_a_worker_lost_during_rollback_is_another_attempt() -> None:
     case = Case([job("undo", "sw1"), FAIL])
     case.done(1)
@@ -455,8 +464,7 @@ def test_a_cancelled_run_is_drained_looked_at_and_undone() -> None:
     assert kinds(case.when(r.FailJob(2, 1, BOOM, is_cancelled=True))) == ["JobCancelled", "JobScheduled"]
     case.done(case.looking[2], "applied")
     assert case.state.status is Status.ROLLBACK
-    with pytest.raises(WrongStatus):
-        case.when(r.CancelExecution())
+    assert case.when(r.CancelExecution()) == [], "asked again: the same answer"
     with pytest.raises(WrongStatus):
         case.when(r.GiveUp())
     case.done(case.undoing[2])

@@ -573,3 +573,6 @@ def ends_without_giving_locks_back(patch: Patch) -> None:
 def leaves_circles_tied(patch: Patch) -> None:
     """Lanes that wait for each other go on waiting."""
     patch(rounds_module, "victims", lambda claims: [])
+
+
+from . import bugs_entities  # noqa: E402, F401  registers its own

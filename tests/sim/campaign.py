@@ -13,10 +13,11 @@ from typing import Any
 
 import holdfast.engine.turn as turn_module
 from holdfast.core.codec import pack
+from holdfast.core.model import Status
 from holdfast.core.snapshot import canonical
 from holdfast.core.state import State
 
-from . import invariants  # noqa: F401  fills the registries
+from . import invariants, invariants_entities  # noqa: F401  fill the registries
 from .base import Violation
 from .faults import FAULTS
 from .models import MODELS
@@ -25,27 +26,43 @@ from .world import World
 
 #: paths that faults lead to, not all of them often; each must be seen in a campaign of MEANINGFUL seeds
 RARE = (
+    "acknowledged",
     "attempt cancelled",
     "cancel asked again",
     "decided again after a conflict",
+    "device refused a stale fence",
+    "device refused what was given up",
+    "effect looked at",
+    "entities granted after waiting",
+    "entities waited for",
+    "entity taken away",
+    "given up by word",
     "heartbeat with details",
+    "inventory changed",
     "late result refused",
     "lock passed on",
     "lock waited for",
     "locks tied in a circle",
     "long value",
+    "looked at while running",
     "message lost in a partition",
     "parcel sent again",
     "ran more than once",
+    "rolled back by word",
     "signal asked again",
     "snapshot",
     "start asked again",
     "start found by its key",
+    "success found out",
     "worker greets again",
     "worker moved",
     "worker superseded",
 )
-ENDS = ("CANCELLED", "COMPLETED", "FAILED_SAFE", "FAILED_UNSAFE")
+ENDS = ("CANCELLED", "COMPLETED", "FAILED_SAFE", "FAILED_UNSAFE", "FAILED_UNSAFE_ACK")
+#: what the witness saw of executions on entities; of each there must be hundreds in a campaign of 10,000 schedules
+SEEN = ("runs", "with effects", "with worker deaths", "with effects and worker deaths", "safe ends after effects",
+        "unsafe ends")  # fmt: skip
+UNDOS = ("NOT_COMPENSABLE", "ROLLBACK_FAILED", "SKIPPED_BELOW_FAILURE", "UNDONE")
 #: share of client operations that must succeed
 FLOOR = 0.95
 #: seeds after which every fault and every rare path must have been seen
@@ -109,6 +126,9 @@ class Summary:
     operations: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
     models: Counter[str] = field(default_factory=Counter)
+    #: executions on entities, as the witness saw them, and what became of entries that were to be undone
+    fleet: Counter[str] = field(default_factory=Counter)
+    undos: Counter[str] = field(default_factory=Counter)
     sizes: dict[str, list[int]] = field(
         default_factory=lambda: {"engines": [], "executions": [], "transitions": [], "faults": []}
     )
@@ -122,6 +142,10 @@ class Summary:
         self.operations.update(world.operations)
         self.ends.update(shadow.state.status.name for shadow in world.shadows.values())
         self.models.update(shadow.state.workflow for shadow in world.shadows.values())
+        self.undos.update(world.undos)
+        for id, shadow in world.shadows.items():
+            if shadow.state.subjects:
+                self.fleet.update(_seen(world, id))
         for name, size in (
             ("engines", world.plan.engines),
             ("executions", len(world.shadows)),
@@ -135,7 +159,7 @@ class Summary:
         self.cpu += other.cpu
         self.commits += other.commits
         self.virtual += other.virtual
-        for name in ("hits", "reached", "operations", "ends", "models"):
+        for name in ("hits", "reached", "operations", "ends", "models", "fleet", "undos"):
             getattr(self, name).update(getattr(other, name))
         for name, sizes in other.sizes.items():
             self.sizes[name] += sizes
@@ -165,6 +189,9 @@ class Summary:
             found += [f"nothing ever reached `{path}`" for path in RARE if not self.reached[path]]
             found += [f"no execution ended {end}" for end in ENDS if not self.ends[end]]
             found += [f"model `{name}` never ran" for name in MODELS if not self.models[name]]
+            for counts, names in ((self.fleet, SEEN), (self.undos, UNDOS)):
+                # Hundreds in 10,000 schedules, and as large a share of fewer.
+                found += [f"only {counts[name]} {name}" for name in names if counts[name] < self.seeds * 0.02]
         return found
 
     def plain(self) -> dict[str, Any]:
@@ -183,6 +210,8 @@ class Summary:
             "operations": dict(sorted(self.operations.items())),
             "ends": dict(sorted(self.ends.items())),
             "models": dict(sorted(self.models.items())),
+            "on-entities": dict(sorted(self.fleet.items())),
+            "undone": dict(sorted(self.undos.items())),
             "emptiness": self.emptiness(),
         }
 
@@ -200,10 +229,26 @@ class Summary:
         for title, counts in (
             ("faults that happened", self.hits), ("paths reached", self.reached),
             ("client operations", self.operations), ("executions ended", self.ends), ("models", self.models),
+            ("executions on entities, as the witness saw them", self.fleet),
+            ("entries of the ledger after rollback", self.undos),
         ):  # fmt: skip
             lines.append(f"{title}:")
             lines += [f"  {name:32} {counts[name]:9}" for name in sorted(counts)]
         return "\n".join(lines + [f"TOO LITTLE: {why}" for why in self.emptiness()])
+
+
+def _seen(world: World, id: str) -> list[str]:
+    """What there is to say of one execution on entities."""
+    shadow = world.shadows[id]
+    status = shadow.state.status
+    has_effects = bool(world.witness.ever_done_by(id))
+    has_deaths = id in world.bereaved
+    is_safe = status is Status.FAILED_SAFE or (status is Status.CANCELLED and not shadow.state.residue)
+    is_unsafe = not is_safe and status not in (Status.COMPLETED, Status.COMPLETED_ACK)
+    said = (("runs", True), ("with effects", has_effects), ("with worker deaths", has_deaths),
+            ("with effects and worker deaths", has_effects and has_deaths),
+            ("safe ends after effects", is_safe and has_effects), ("unsafe ends", is_unsafe))  # fmt: skip
+    return [name for name, is_so in said if is_so]
 
 
 def run_all(

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import EngineBug, Refused, ServerUnreachable, TooBusy, UnknownExecution
 from holdfast.core.ids import make_id
 from holdfast.core.model import Actor
-from holdfast.core.requests import CancelExecution
+from holdfast.core.requests import AckExecution, CancelExecution, FreeEntity, GiveUp, RollBack
 from holdfast.engine.items import Reply
 from holdfast.engine.wishes import Existing
 from holdfast.store.records import Header
 
 from .base import MS, SECOND, Violation
 from .models import Model
+from .models_entities import Upon
 
 if TYPE_CHECKING:
     from .hosts import SimEngine
@@ -102,8 +103,9 @@ class Operation:
 class Start(Operation):
     name = "start"
 
-    def __init__(self, world: World, model: Model, key: str) -> None:
+    def __init__(self, world: World, model: Model, key: str, upon: Upon) -> None:
         self.model = model
+        self.upon = upon
         self.key = key
         self.execution = ""
         super().__init__(world)
@@ -116,8 +118,9 @@ class Start(Operation):
         id = make_id(n, n.to_bytes(10, "big"))
         self.world.note_asked(self, id)
         engine.start_execution(
-            definition=self.model.definition, program=self.model.program, actor=ACTOR, key=self.key, id=id, reply=reply
-        )
+            definition=self.model.definition, program=self.model.program, actor=ACTOR, key=self.key, id=id,
+            entities=self.upon.entities, select=self.upon.select, reply=reply,
+        )  # fmt: skip
 
     def refused(self, error: Exception) -> None:
         raise Violation("I-7", f"a start under a new id was refused: {error}")
@@ -170,4 +173,44 @@ class Cancel(Operation):
     def refused(self, error: Exception) -> None:
         if isinstance(error, UnknownExecution):
             raise Violation("I-1", f"{self.execution} was acknowledged, and is not known")
+        self.world.cancel_refused(self.execution)
         super().refused(error)
+
+
+class Free(Operation):
+    """An operator takes an entity away from its holder."""
+
+    name = "force-release"
+
+    def __init__(self, world: World, execution: str, entity: str, fence: int) -> None:
+        self.execution = execution
+        self.request = FreeEntity(entity, fence, "operator")
+        super().__init__(world)
+
+    def may_repeat(self) -> bool:
+        # Asked again it is refused: it is not held any more.
+        return False
+
+    def ask(self, engine: SimEngine, reply: Reply) -> None:
+        engine.ask(self.execution, self.request, reply)
+
+    def succeeded(self, value: Any) -> None:
+        self.world.reach("entity taken away")
+
+
+class Word(Operation):
+    """What an execution that waits for somebody is told."""
+
+    name = "word"
+
+    def __init__(self, world: World, execution: str, request: RollBack | GiveUp | AckExecution) -> None:
+        self.execution = execution
+        self.request = request
+        super().__init__(world)
+
+    def ask(self, engine: SimEngine, reply: Reply) -> None:
+        engine.ask(self.execution, self.request, reply)
+
+    def refused(self, error: Exception) -> None:
+        super().refused(error)
+        self.world.operator.was_refused(self.execution, self.request)

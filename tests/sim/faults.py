@@ -311,3 +311,18 @@ def repeats(world: World, event: Event) -> bool:
         return False
     world.repeat(world.pick(known, event.b))
     return True
+
+
+@fault("force release", weight=2, is_verb=True)
+def force_release(world: World, event: Event) -> bool:
+    """An operator takes an entity away from whoever works on it."""
+    held = [
+        (id, subject.id, shadow.state.fence)
+        for id, shadow in world.shadows.items()
+        if shadow.state.fence and not shadow.is_ended
+        for subject in shadow.state.subjects.values()
+    ]
+    if not held:
+        return False
+    world.free(*world.pick(held, event.b))
+    return True

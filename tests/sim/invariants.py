@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core import events as e
 from holdfast.core import requests as r
 from holdfast.core.codec import pack, unpack
-from holdfast.core.model import BlobRef, JobStatus, Status
+from holdfast.core.model import BlobRef, JobKind, JobStatus, Status
 from holdfast.core.snapshot import canonical, restore
+from holdfast.core.state import FAR
 from holdfast.core.views import summary_of
 from holdfast.store.records import Batch, Header
 
 from .base import SECOND, Violation
 from .checks import on_commit, on_end, on_event
 from .models import MODELS
+from .models_entities import TOLERANT
 from .shadow import Shadow
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 _REFERENCE = pack(BlobRef(bytes(16), 0))[:3]
 _SENT, _STARTED = JobStatus.SENT, JobStatus.STARTED
 _NONE: dict[Any, Any] = {}
-_WAKING = (r.WakeLock, r.WakeSensor, r.BreakLock, r.LoseLock)
+_WAKING = (r.WakeLock, r.WakeSensor, r.BreakLock, r.LoseLock, r.TryLocks)
 
 
 # --- events: what may follow what ----------------------------------------------------------------------
@@ -47,7 +49,21 @@ def attempts_are_numbered_and_single(world: World, shadow: Shadow, event: e.JobS
 
 @on_event(e.JobStarted, e.JobScheduled, e.TimerSet, e.LaneAdvanced, e.TimerFired)
 def nothing_new_after_a_stop(world: World, shadow: Shadow, event: e.Event) -> None:
-    if shadow.state.status not in (Status.RUNNING, Status.NEW):
+    status = shadow.state.status
+    kind = JobKind.EXECUTE
+    if isinstance(event, e.JobScheduled):
+        kind = event.kind
+    elif isinstance(event, e.JobStarted):
+        kind = shadow.kinds[event.job]
+    if kind is JobKind.ACQUIRE:
+        may = (Status.RESOURCE_DISCOVERY,)
+    elif kind is JobKind.ROLLBACK:
+        may = (Status.ROLLBACK,)
+    elif kind is JobKind.VERIFY:
+        may = (Status.RUNNING, Status.ERROR, Status.CANCELLING)
+    else:
+        may = (Status.RUNNING, Status.NEW)
+    if status not in may:
         shadow.broken("I-29", f"{type(event).__name__} although it is {shadow.state.status.name}")
 
 
@@ -60,13 +76,18 @@ def cancelled_once(world: World, shadow: Shadow, event: e.CancelRequested) -> No
 @on_event(e.JobSucceeded, e.JobFailed, e.JobRescheduled)
 def only_the_current_attempt_counts(world: World, shadow: Shadow, event: Any) -> None:
     job = shadow.state.jobs.get(event.job)
-    if job is None or job.status is not JobStatus.STARTED or job.attempt != event.attempt:
+    is_out = job is not None and (job.status is JobStatus.STARTED or shadow.is_looked_at(event.job))
+    if job is None or not is_out or job.attempt != event.attempt:
         shadow.broken("I-19", f"attempt {event.attempt} of job {event.job} does not count any more: {event}")
 
 
 @on_event(e.JobSucceeded)
 def only_whoever_ran_it_says_so(world: World, shadow: Shadow, event: e.JobSucceeded) -> None:
-    if (shadow.id, event.job, event.attempt) not in world.produced:
+    if shadow.is_looked_at(event.job):
+        world.reach("success found out")
+        if not world.witness.is_applied(shadow.id, event.job):
+            shadow.broken("I-15", f"job {event.job} is said to have succeeded, and its device shows nothing")
+    elif (shadow.id, event.job, event.attempt) not in world.produced:
         shadow.broken("I-13", f"attempt {event.attempt} of job {event.job} succeeded, which no worker ever said")
 
 
@@ -80,8 +101,8 @@ DEAFENING = ("clock", "commit", "conflict", "crash", "engine", "race", "reading"
 def nobody_is_given_up_without_a_reason(world: World, shadow: Shadow, event: Any) -> None:
     """No lease is over while its worker is heard; no engine is dead that was not missed for a while."""
     failure = event.failure
-    if failure is None or failure.kind not in ("worker-lost", "outcome-unknown"):
-        return
+    if failure is None or failure.kind not in ("worker-lost", "outcome-unknown") or shadow.is_looked_at(event.job):
+        return  # of one that is being looked at it was said when that began
     if "went down with its engine" in failure.message:
         name = shadow.state.jobs[event.job].worker
         host = next(worker.home for worker in world.workers if worker.name == name)
@@ -111,6 +132,9 @@ def released_in_time_and_accounted_for(world: World, shadow: Shadow, event: e.Jo
 @on_event(e.JobRescheduled)
 def retried_only_as_allowed(world: World, shadow: Shadow, event: e.JobRescheduled) -> None:
     job, spec = shadow.state.jobs[event.job], shadow.spec(event.job)
+    if event.due == FAR and spec.has_verify:
+        world.reach("looked at while running")
+        return
     if event.effect and not shadow.may_repeat(event.job):
         shadow.broken("I-16", f"job {event.job} may not repeat and may have run, but is to be tried again")
     if event.failure is None or event.failure.kind == "worker-lost":
@@ -141,8 +165,9 @@ def completed_means_all_of_it(world: World, shadow: Shadow, event: e.ExecutionCo
     expected = MODELS[shadow.state.workflow].output
     if event.output != expected:
         shadow.broken("I-15", f"completed with {event.output!r} instead of {expected!r}")
-    missing = [job for job in range(1, shadow.state.next_job) if job not in shadow.succeeded]
-    if missing:
+    forward = [job for job, kind in shadow.kinds.items() if kind is JobKind.EXECUTE]
+    missing = [job for job in forward if job not in shadow.succeeded]
+    if missing and shadow.state.workflow not in TOLERANT:
         shadow.broken("I-15", f"completed although jobs {missing} have not succeeded")
     unseen = [job for job in sorted(shadow.succeeded) if not world.attempted(shadow.id, job)]
     if unseen:
@@ -151,10 +176,9 @@ def completed_means_all_of_it(world: World, shadow: Shadow, event: e.ExecutionCo
 
 @on_event(e.ExecutionFailed, e.ExecutionCancelled)
 def the_verdict_names_what_ran(world: World, shadow: Shadow, event: Any) -> None:
-    ran = world.jobs_with_effect(shadow.id)
-    hidden = [job for job in ran if job not in event.residue]
+    hidden = [job for job in world.witness.left_by(shadow.id) if job not in event.residue]
     if hidden:
-        shadow.broken("I-33", f"jobs {hidden} ran, but the verdict names only {list(event.residue)}")
+        shadow.broken("I-33", f"what jobs {hidden} did is there, but the verdict names only {list(event.residue)}")
     if type(event) is e.ExecutionFailed and (event.status is Status.FAILED_UNSAFE) != bool(event.residue):
         shadow.broken("I-34", f"{event.status.name} with residue {list(event.residue)}")
 
@@ -179,7 +203,7 @@ def work_is_where_the_history_says(world: World, shadow: Shadow, header: Header,
     state = shadow.state
     rows = world.tables.jobs.get(header.id, _NONE)
     agenda = world.tables.agenda.get(header.id, _NONE)
-    if state.locks or state.awaits:
+    if state.locks or state.awaits or state.ticket:
         agenda = {item: row for item, row in agenda.items() if not isinstance(row.request, _WAKING)}
     places = dues = 0
     for job in state.jobs.values():
@@ -201,6 +225,10 @@ def work_is_where_the_history_says(world: World, shadow: Shadow, header: Header,
         dues += 1
         if f"timer/{timer.id}" not in agenda or agenda[f"timer/{timer.id}"].due != timer.due:
             shadow.broken("I-18", f"timer {timer.id} is not on the agenda")
+    if state.ticket and not state.fence and state.policy.lock_timeout and not shadow.is_ended:
+        dues += 1
+        if "locks-timeout" not in agenda:
+            shadow.broken("I-18", "nothing ends its waiting for entities")
     if state.is_turn_open and not shadow.is_ended:
         dues += 1
         if f"turn/{state.turn}" not in agenda:
@@ -324,9 +352,9 @@ def verdicts_hold_afterwards(world: World) -> None:
     """What ran is counted again when nothing runs any more: an attempt may have begun after the verdict."""
     for id, shadow in world.shadows.items():
         state = shadow.state
-        ran = world.jobs_with_effect(id)
-        if state.status is not Status.COMPLETED:
-            hidden = [job for job in ran if job not in state.residue]
+        ran = world.witness.ever_done_by(id)
+        if state.status not in (Status.COMPLETED, Status.COMPLETED_ACK):
+            hidden = [job for job in world.witness.left_by(id) if job not in state.residue]
             if hidden:
                 shadow.broken("I-33", f"jobs {hidden} ran, but the verdict names only {list(state.residue)}")
         claimed = {job for job, _ in shadow.started}

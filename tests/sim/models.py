@@ -146,6 +146,9 @@ class Done(NamedTuple):
     has_effect: bool
     outcome: Outcome
     beat_after: int = 0
+    #: done so long after it began, by whoever is alive then; may know better how it ends
+    act: Callable[[], Outcome | None] | None = None
+    acts_after: int = 0
 
 
 def perform(world: World, parcel: Parcel) -> Done:

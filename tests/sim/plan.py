@@ -3,12 +3,14 @@ run without some of them (`--only`), which is what shrinking does."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
 from .base import MS, SECOND
 from .faults import FAULTS
 from .models import MODELS
+from .models_entities import FLEET, PICKS, Upon
 
 #: faults come within this time; the work of a world takes about as long
 WINDOW = 2_200 * MS
@@ -37,6 +39,7 @@ class Wanted(NamedTuple):
     at: int
     model: str
     has_key: bool
+    upon: Upon = Upon()
 
 
 class Plan(NamedTuple):
@@ -61,6 +64,12 @@ class Plan(NamedTuple):
 _NAMES = tuple(MODELS)
 
 
+def _start(random: Callable[[], float], is_fleet: bool) -> Wanted:
+    names = FLEET if is_fleet and random() < 0.9 else _NAMES
+    at, name, has_key = int(random() * 400) * MS, names[int(random() * len(names))], random() < 0.75
+    return Wanted(at, name, has_key, PICKS[name](random) if name in PICKS else Upon())
+
+
 def draw(seed: int, only: tuple[int, ...] | None = None) -> Plan:
     chance = Random(seed * 2 + 1)
     random = chance.random
@@ -72,10 +81,9 @@ def draw(seed: int, only: tuple[int, ...] | None = None) -> Plan:
     for number in range(4 + int(random() * 4)):
         name = bag[int(random() * len(bag))]
         events.append(Event(number, int(random() * WINDOW) + 50 * MS, name, random(), random(), random()))
-    starts = tuple(
-        Wanted(int(random() * 400) * MS, _NAMES[int(random() * len(_NAMES))], random() < 0.75)
-        for _ in range(3 + int(random() * 1.9))
-    )
+    # Where entities are worked upon, most are: it is who meets whom that matters.
+    is_fleet = random() < 0.4
+    starts = tuple(_start(random, is_fleet) for _ in range(3 + int(random() * 1.9)))
     engines = 2 + (random() < 0.15)
     local = (0, 0, 0, 1, 1, 2)[int(random() * 6)]
     return Plan(

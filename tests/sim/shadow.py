@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.core import events as e
 from holdfast.core.codec import chain, unpack_events
-from holdfast.core.model import JobSpec
-from holdfast.core.state import apply, open_state
+from holdfast.core.model import Effect, JobKind, JobSpec, JobStatus, Undo
+from holdfast.core.state import FAR, apply, open_state, spec_of
 from holdfast.store.records import HistoryRow
 
 from .base import Violation
@@ -25,7 +25,10 @@ _OUTCOMES = frozenset({e.JobSucceeded, e.JobFailed, e.JobRescheduled, e.JobCance
 
 
 class Shadow:
-    __slots__ = ("digest", "doubt", "id", "is_ended", "rows", "started", "state", "succeeded")
+    __slots__ = (
+        "asked", "digest", "doubt", "id", "is_ended", "kinds", "planned", "rows", "settled", "started", "state",
+        "succeeded",
+    )  # fmt: skip
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -39,14 +42,26 @@ class Shadow:
         self.succeeded: set[int] = set()
         #: job → attempts of which nobody can say that they did nothing
         self.doubt: dict[int, int] = {}
+        #: what kind of job each was
+        self.kinds: dict[int, JobKind] = {}
+        #: entries of the ledger that rollback was to see to, and what became of each
+        self.planned: tuple[int, ...] = ()
+        self.settled: dict[int, Undo] = {}
+        #: entities whose change a job asked for and then succeeded
+        self.asked: set[str] = set()
 
     def spec(self, job: int) -> JobSpec:
-        return self.state.specs[self.state.jobs[job].spec]
+        return spec_of(self.state, self.state.jobs[job])
 
     def may_repeat(self, job: int) -> bool:
         """Said again, not asked of `JobSpec`: a planted bug may have changed its mind."""
-        spec = self.spec(job)
-        return spec.pure or spec.idempotent
+        spec = self.state.specs[self.state.jobs[job].spec]
+        return spec.pure or spec.idempotent or self.kinds[job] is not JobKind.EXECUTE
+
+    def is_looked_at(self, job: int) -> bool:
+        """It waits until somebody has seen what came of its last attempt."""
+        found = self.state.jobs.get(job)
+        return found is not None and found.status is JobStatus.RESCHEDULED and found.due == FAR
 
     def take(self, world: World, row: HistoryRow) -> None:
         state = self.state
@@ -62,13 +77,22 @@ class Shadow:
             kind = type(event)
             for check in EVENT_CHECKS.get(kind, ()):
                 check(world, self, event)
-            if kind is e.JobStarted:
+            if kind is e.JobScheduled:
+                self.kinds[event.job] = event.kind
+            elif kind is e.JobStarted:
                 self.started[event.job, event.attempt] = world.now
             elif kind in _OUTCOMES:
                 if kind is e.JobSucceeded:
                     self.succeeded.add(event.job)
+                    self.asked.update(change.id for change in event.changes)
                 if event.effect:
                     self.doubt[event.job] = self.doubt.get(event.job, 0) + 1
+            elif kind is e.EffectVerified and event.effect is Effect.NONE:
+                self.doubt.pop(event.job, None)
+            elif kind is e.RollbackPlanned:
+                self.planned = event.jobs
+            elif kind is e.EntrySettled:
+                self.settled[event.job] = event.outcome
             try:
                 apply(state, event)
             except (AssertionError, KeyError, IndexError, StopIteration) as error:

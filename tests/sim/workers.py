@@ -7,6 +7,7 @@ world, where no engine can see it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from holdfast.transport.messages import Answer, Beat, Exchange, Hello, Holding, 
 
 from .base import MS, SECOND, Violation
 from .models import OFFERS, perform
+from .models_entities import PICKS
+from .models_entities import perform as perform_on_entities
 
 if TYPE_CHECKING:
     from .hosts import Host, SimEngine
@@ -55,6 +58,8 @@ class SimWorker:
     def _forget(self) -> None:
         self.held: dict[Key, Parcel] = {}
         self.outbox: list[Outcome] = []
+        #: what attempts found out on the way
+        self.found: dict[Key, Outcome] = {}
         self.beats: list[Beat] = []
         self.seen: set[Key] = set()
         self.number = 0
@@ -86,6 +91,8 @@ class SimWorker:
         self.greet()
 
     def die(self) -> None:
+        if self.is_alive:
+            self.world.bereaved.update(execution for execution, _, _ in self.held)
         self.is_alive = False
 
     def restart(self, after: int) -> None:
@@ -295,11 +302,20 @@ class SimWorker:
                 self._later(20 * MS, self._stop, key)
 
     def _run(self, key: Key, parcel: Parcel) -> None:
-        done = perform(self.world, parcel)
+        done = (perform_on_entities if parcel.workflow in PICKS else perform)(self.world, parcel)
         self.world.begun(self, parcel, done.has_effect)
+        if done.act is not None:
+            self._later(done.acts_after, self._act, key, done.act)
         if done.beat_after:
             self._later(done.beat_after, self._beat, key, parcel)
         self._later(done.takes, self._finish, key, done.outcome)
+
+    def _act(self, key: Key, act: Callable[[], Outcome | None]) -> None:
+        """Whoever was stopped before that does nothing."""
+        if key in self.held:
+            better = act()
+            if better is not None:
+                self.found[key] = better
 
     def _beat(self, key: Key, parcel: Parcel) -> None:
         if key in self.held:
@@ -321,5 +337,5 @@ class SimWorker:
     def _finish(self, key: Key, outcome: Outcome) -> None:
         if self.held.pop(key, None) is not None:
             self.world.produced.add(key)
-            self.outbox.append(outcome)
+            self.outbox.append(self.found.pop(key, outcome))
             self._push()

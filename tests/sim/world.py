@@ -27,15 +27,18 @@ from holdfast.transport.messages import Answer, Outcome, Parcel
 
 from .base import MS, SECOND, Crash, Violation
 from .checks import COMMIT_CHECKS, END_CHECKS
-from .clients import Cancel, Start
+from .clients import Cancel, Free, Start
 from .faults import FAULTS
 from .hosts import TIME, Host, SimEngine
 from .invariants import DEAFENING, states_in_memory
 from .memory import Tables
 from .models import MODELS
+from .models_entities import GROUPS, INVENTORY, ONCE, PARTS, Upon
 from .network import Network
-from .plan import Event, Plan
+from .operators import Operator
+from .plan import Event, Plan, Wanted
 from .shadow import Shadow
+from .witness import Witness
 from .workers import FORGED, SimWorker
 
 T = TypeVar("T")
@@ -77,6 +80,7 @@ class World:
         self.skew = 1_000_000 * SECOND
         self.away_until = 0
         self.tables = Tables(is_paranoid)
+        self.tables.about_entities.entities = {("default", row.id): row for row in INVENTORY}
         self.network = Network(self)
         self.trace = blake2b(digest_size=16)
         self.told = trace
@@ -85,6 +89,11 @@ class World:
         self.operations: Counter[str] = Counter()
         #: (lock, fence) that were ever given
         self.fences: set[tuple[str, int]] = set()
+        #: fences under which entities were ever held, and the last at each
+        self.entity_fences: set[int] = set()
+        self.fenced: dict[str, int] = {}
+        #: what became of entries that were to be undone
+        self.undos: Counter[str] = Counter()
         self.open_operations = 0
         self.commits = 0
         self.transitions = 0
@@ -96,11 +105,14 @@ class World:
         self.acknowledged_starts: dict[str, Start] = {}
         #: key (or id) → ids it was asked under
         self.asked: dict[str, tuple[Start, list[str]]] = {}
-        #: (execution, job) → attempts that had an effect; (execution, job, attempt) begun
-        self.effects: Counter[tuple[str, int]] = Counter()
+        self.witness = Witness(self, PARTS, GROUPS, ONCE)
+        self.operator = Operator(self)
+        #: (execution, job, attempt) begun
         self.begun_attempts: set[tuple[str, int, int]] = set()
         #: attempt → who began it, in which life
         self.holders: dict[tuple[str, int, int], tuple[SimWorker, int]] = {}
+        #: executions of which an attempt died with its worker
+        self.bereaved: set[str] = set()
         #: attempts whose worker has an outcome to tell
         self.produced: set[tuple[str, int, int]] = set()
         self._heap: list[tuple[int, int, Callable[[], Any]]] = []
@@ -165,16 +177,19 @@ class World:
             self.told.append(f"{self.now / SECOND:9.4f}  ! {event.name}")
 
     # --- people ---------------------------------------------------------------------------------------
-    def begin_start(self, model: str, has_key: bool) -> None:
+    def begin_start(self, model: str, has_key: bool, upon: Upon) -> None:
         # Whoever has to send signals has to learn the id.
         key = f"key-{len(self.starts)}" if has_key or MODELS[model].signals else ""
-        self.starts.append(Start(self, MODELS[model], key))
+        self.starts.append(Start(self, MODELS[model], key, upon))
 
     def repeat(self, start: Start) -> None:
-        Start(self, start.model, start.key)
+        Start(self, start.model, start.key, start.upon)
 
     def cancel(self, id: str) -> None:
         Cancel(self, id)
+
+    def free(self, id: str, entity: str, fence: int) -> None:
+        Free(self, id, entity, fence)
 
     def note_asked(self, start: Start, id: str) -> None:
         place = start.key or str(id)
@@ -193,8 +208,13 @@ class World:
 
     def cancelled(self, id: str) -> None:
         status = self.shadows[id].state.status
-        if status not in (Status.CANCELLING, Status.CANCELLED):
+        if not self.shadows[id].state.is_cancelled and status not in (Status.CANCELLING, Status.CANCELLED):
             raise Violation("I-29", f"the cancel of {id} was acknowledged, but it is {status.name}")
+
+    def cancel_refused(self, id: str) -> None:
+        state = self.shadows[id].state
+        if state.is_cancelled and state.status in (Status.CANCELLING, Status.ROLLBACK, Status.CANCELLED):
+            raise Violation("I-7", f"the cancel of {id} was asked again and refused, and it is {state.status.name}")
 
     def signalled(self, id: str, key: str) -> None:
         if key not in self.shadows[id].state.signal_keys:
@@ -220,11 +240,8 @@ class World:
         self.begun_attempts.add((id, job, attempt))
         self.holders[id, job, attempt] = (worker, worker.lives)
         if has_effect:
-            self.effects[id, job] += 1
-            if self.effects[id, job] > 1:
-                self.reach("ran more than once")
-                if parcel.block == "plain":
-                    raise Violation("I-16", f"{id}/{job} may not repeat and runs for the second time")
+            self.witness.does(parcel)
+        self.witness.begins(parcel)
 
     def forgotten(self, worker: SimWorker) -> None:
         """An engine says that it does not know a worker that had been talking to it."""
@@ -235,9 +252,6 @@ class World:
 
     def attempted(self, id: str, job: int) -> bool:
         return any((id, job, attempt) in self.begun_attempts for attempt in range(1, 40))
-
-    def jobs_with_effect(self, id: str) -> list[int]:
-        return sorted(job for execution, job in self.effects if execution == id)
 
     def acknowledged(self, worker: SimWorker, outcomes: list[Outcome], answer: Answer) -> None:
         """A worker was told that it may forget these outcomes."""
@@ -276,6 +290,7 @@ class World:
             shadow = shadows[header.id]
             for check in COMMIT_CHECKS:
                 check(self, shadow, header, batch)
+            self.operator.look(shadow)
 
     def _tell(self, shadow: Shadow, body: bytes) -> None:
         from holdfast.core.codec import unpack_events
@@ -324,7 +339,7 @@ class World:
         last = 0
         for wanted in plan.starts:
             self.open_operations += 1
-            self.at(wanted.at, partial(self._begin_planned, wanted.model, wanted.has_key))
+            self.at(wanted.at, partial(self._begin_planned, wanted))
         for event in plan.events:
             self.at(event.at, partial(self.inject, event))
             last = max(last, event.at)
@@ -346,9 +361,9 @@ class World:
                     raise Violation("I-45", f"after {HEALED // SECOND} s without faults: {self.open_ones()}")
             action()
 
-    def _begin_planned(self, model: str, has_key: bool) -> None:
+    def _begin_planned(self, wanted: Wanted) -> None:
         self.open_operations -= 1
-        self.begin_start(model, has_key)
+        self.begin_start(wanted.model, wanted.has_key, wanted.upon)
 
     def open_ones(self) -> str:
         ones = [f"{id[:20]} {s.state.workflow} {s.state.status.name}" for id, s in self.shadows.items()

@@ -9,14 +9,14 @@ import click
 import msgspec
 
 from holdfast.core.model import DEFAULT_ENTITY, Status
-from holdfast.core.views import ExecutionView, JobView, StandingView
+from holdfast.core.views import ExecutionView, JobView, StandingView, SubjectCounts
 
 from .connect import reach_options, reading
 from .facts import event_table, with_runs
 from .local import statuses_of
 from .options import complete_statuses, complete_workflows, id_argument, output_option
 from .progress import Progress
-from .recap import place_of
+from .recap import next_commands, place_of
 from .refusals import dumps
 from .screens import still_tree
 from .settings import Settings
@@ -139,6 +139,8 @@ def show_command(id: str, full: bool, output: str, server: str, token: str, stor
         click.echo(f"\n{bold('Output')}\n{_output(view.output, full)}")
     if where := _standing(standing):
         click.echo(f"\n{bold('Stands')}\n{where}")
+    if commands := next_commands(view):
+        click.echo(f"\n{bold('Next')}\n" + "\n".join(f"  {text}" for text in commands))
     if view.waiting:
         click.echo(f"\n{bold('Waiting')}\n" + "\n".join(f"  {text}" for text in view.waiting))
     with_runs(events)
@@ -162,11 +164,32 @@ def _head(view: ExecutionView) -> str:
         rows.append(("Moved", f"{ago(view.updated_at)} ago"))
     if view.labels:
         rows.append(("Labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())))
+    if view.verdict:
+        rows.append(("Verdict", style(view.verdict, fg="red") if view.is_safe is False else view.verdict))
+    if view.subjects is not None:
+        rows.append(("Entities", counted(view.subjects)))
+    if view.retry_of:
+        rows.append(("Retry of", view.retry_of))
+    if view.retries:
+        rows.append(("Retried by", ", ".join(view.retries)))
     if view.entity != DEFAULT_ENTITY:
         rows.append(("Entity", view.entity))
     if view.run > 1:
         rows.append(("Run", str(view.run)))
     return pairs(rows)
+
+
+def counted(subjects: SubjectCounts) -> str:
+    """How far the entities have come."""
+    parts = [
+        (subjects.done, "done"),
+        (subjects.failed, "failed"),
+        (subjects.reached, "begun with and not through"),
+        (subjects.never_reached, "never reached"),
+        (subjects.lost, "taken away"),
+    ]
+    said = [f"{count} {word}" for count, word in parts if count]
+    return f"{subjects.total}: {', '.join(said)}"
 
 
 def _standing(standing: StandingView) -> str:

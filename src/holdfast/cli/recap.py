@@ -62,7 +62,24 @@ def recap(view: ExecutionView, progress: Progress | None = None) -> None:
         say(dim(f"  safe: {undone or 'nothing was left behind'}"))
     if exit_status(view) != OK:
         short = view.id[:8]
-        say(dim(f"  next: holdfast why {short} | holdfast show {short} | holdfast resume {short} --dry-run"))
+        commands = [f"holdfast why {short}", f"holdfast show {short}", f"holdfast resume {short} --dry-run"]
+        say(dim(f"  next: {' | '.join([*commands, *next_commands(view)])}"))
+
+
+def next_commands(view: ExecutionView) -> list[str]:
+    """What one may do about what an execution that has ended left undone, as commands."""
+    if not view.is_ended:
+        return []
+    short, name = view.id[:8], view.status.removesuffix("_ACK")
+    found = []
+    if view.is_safe is False or (view.verdict and name == "COMPLETED"):
+        found.append(f"holdfast ledger {short} --left")
+        if name == view.status:
+            found.append(f'holdfast ack {short} --note "what was done"')
+    is_whole = view.subjects is None
+    if name != "COMPLETED" or (view.subjects is not None and view.subjects.done < view.subjects.total):
+        found.append(f"holdfast retry {short}{'' if is_whole else ' --failed'}")
+    return found
 
 
 def show_error(error: ErrorView, indent: str = "  ") -> None:

@@ -99,6 +99,8 @@ class Road:
     def _asking(self, program: p.Program) -> list[e.JobScheduled]:
         """A job for each block that has to be asked which entities it needs."""
         state, reads = self.state, self.reads
+        if state.is_exact:
+            return []
         return [
             e.JobScheduled(job, 0, ask.step, ask.spec, reads.keep(state.id, ask.input), kind=JobKind.ACQUIRE)
             for job, ask in enumerate(program.acquires(reads.load(state.id, state.input), state.specs), state.next_job)
@@ -135,6 +137,12 @@ class Road:
     def _resolve(self, more: Iterable[p.Wanted]) -> discovery.Catch | None:
         """Nothing: it has failed."""
         state = self.state
+        if state.is_exact:
+            catch = discovery.exactly(state.tenant, state.entities, self.reads)
+            if catch.unknown:
+                self._fail(discovery.unknown_entities(catch.unknown))
+                return None
+            return catch
         wanted = self._say(
             lambda program: [
                 *asked_for(program, state.entities, state.select),
@@ -170,7 +178,14 @@ class Road:
         if not asked:
             self._run()
             return
-        found = self.reads.contention(p.ContentionKey(state.tenant, tuple(asked)))
+        key = p.ContentionKey(state.tenant, tuple(asked))
+        try:
+            found = self.reads.contention(key)
+        except p.Missing as missing:
+            if state.ticket:
+                raise
+            # Whatever is found, it takes a number; and deciding once more about ten thousand entities takes its time.
+            raise p.Missing(*missing.keys, p.TicketKey(state.id)) from None
         if found.missing:
             self.passed.append(Status.LOCKING)
             gone = ", ".join(found.missing[: discovery.SHOWN])
@@ -427,11 +442,10 @@ def take_away(state: State, request: r.FreeEntity, reads: p.Reads) -> tuple[list
             continue
         if job.kind is JobKind.ROLLBACK:
             undoing.append(job)
-        elif job.status is not JobStatus.STARTED:
+        if job.status is not JobStatus.STARTED:
             events.append(e.JobCancelled(job.id, job.attempt))
             continue
-        if job.status is JobStatus.STARTED:
-            events.append(e.JobStopAsked(job.id, failure.message))
+        events.append(e.JobStopAsked(job.id, failure.message))
         is_harmless = job.kind is JobKind.ROLLBACK or state.specs[job.spec].pure
         events.append(e.JobFailed(job.id, job.attempt, failure, Effect.NONE if is_harmless else Effect.UNKNOWN))
     return events, failure, undoing

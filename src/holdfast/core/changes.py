@@ -9,7 +9,7 @@ import msgspec
 
 from .lanes import BODY, Aside, Fan, Frame, Lane, Mark, Op, floor_of, with_retry
 from .model import Failure, Wait
-from .subjects import Progress
+from .subjects import OUT, Progress
 
 if TYPE_CHECKING:
     from .state import State
@@ -97,6 +97,7 @@ def _subject(state: State, lane: Lane, op: tuple[Any, ...]) -> None:
     reason = op[3] if len(op) > 3 else ""
     for index in range(op[1], (op[4] if len(op) > 4 else op[1]) + 1):
         subject = state.subjects[index]
+        state.out += (progress in OUT) - (subject.progress in OUT)
         subject.progress, subject.reason = progress, reason
         subject.step = op[5] if len(op) > 5 else -1
         state.dirty.add(part(SUBJECTS, index))

@@ -101,7 +101,8 @@ class _Transition(Attempts):
             self._signal(r.SendSignal(request.name, value, request.key, actor))
 
     def _cancel(self, request: r.CancelExecution) -> None:
-        if self.state.status in (Status.CANCELLING, Status.CANCELLED):
+        is_going_back = self.state.status is Status.ROLLBACK and self.state.is_cancelled
+        if is_going_back or self.state.status in (Status.CANCELLING, Status.CANCELLED):
             # Asked again, perhaps because the first answer was lost: the same answer.
             return
         if not may("cancel", self.state.status):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -44,6 +45,13 @@ def resolve(tenant: str, wanted: Iterable[p.Wanted], reads: p.Reads) -> Catch:
         new = [each for each in members if each.id not in catch.found]
         catch.found.update((each.id, each) for each in new)
         groups = [each.id for each in new if each.type == "group"]
+    return catch
+
+
+def exactly(tenant: str, ids: Iterable[str], reads: p.Reads) -> Catch:
+    """These and no others: no group stands for its members."""
+    catch = Catch()
+    _take(catch, tenant, p.Wanted("ids", tuple(ids)), reads)
     return catch
 
 
@@ -121,10 +129,13 @@ def found_event(
     found: Mapping[str, Found], mode: Mode, works_on_groups: bool, tenant: str, reads: p.Reads
 ) -> e.EntitiesFound:
     """The sorted set, and what is locked around it."""
-    subjects = sorted(
-        (each for each in found.values() if works_on_groups or each.type != "group"),
-        key=lambda each: order_of(each.type, each.id),
-    )
+    by_type: dict[str, list[Found]] = {}
+    for each in found.values():
+        by_type.setdefault(each.type, []).append(each)
+    if not works_on_groups:
+        by_type.pop("group", None)
+    types = sorted(by_type, key=lambda type: order_of(type, ""))
+    subjects = [each for type in types for each in sorted(by_type[type], key=_ID)]
     groups = () if works_on_groups else [each.id for each in found.values() if each.type == "group"]
     parents = _parents(found, subjects, tenant, reads)
     asked = lock_set({each.id: mode for each in subjects}, parents, groups)
@@ -139,9 +150,14 @@ def found_event(
     )
 
 
+_ID = attrgetter("id")
+
+
 def _parents(found: Mapping[str, Found], subjects: Iterable[Found], tenant: str, reads: p.Reads) -> dict[str, str]:
     """Of the subjects, of what they are parts of, and so on. A parent that is not there is none."""
     parents = {each.id: each.parent for each in subjects if each.parent}
+    if not parents:
+        return parents
     known = {id: each.parent for id, each in found.items()}
     while True:
         unread = {parent for parent in parents.values() if parent not in known}

@@ -98,7 +98,7 @@ def lock_set(subjects: Mapping[str, Mode], parents: Mapping[str, str], groups: I
     """Everything that has to be locked, sorted by id: the subjects, an intention on whatever they are parts of, and
     their groups so that nobody joins or leaves."""
     asked = dict(subjects)
-    for id, mode in subjects.items():
+    for id, mode in subjects.items() if parents else ():
         intention = IX if mode is X else IS
         around = parents.get(id, "")
         seen = {id}

@@ -38,6 +38,8 @@ class StartExecution(_Request, frozen=True):
     priority: int | None = None
     #: execution it does again for what failed there
     retry_of: str = ""
+    #: exactly these entities, whatever the workflow and its blocks name by themselves
+    is_exact: bool = False
 
 
 class ClaimJob(_Request, frozen=True):

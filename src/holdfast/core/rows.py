@@ -18,7 +18,7 @@ from .inventory import EntityChange, EntityRow, Flag
 from .locks import Claim
 from .model import Effect, JobKind, JobStatus, Level, LogLine, Mode
 from .state import FAR, State, apply, in_doubt, spec_of
-from .versions import place_of
+from .versions import place
 
 #: the agenda's item for the end of the time that jobs of a cancelled execution have to stop
 GRACE = "grace"
@@ -217,7 +217,7 @@ def transit(state: State, at: int, events: Sequence[e.Event], rows: Rows) -> Non
 def queued(state: State, id: int) -> JobRow:
     job = state.jobs[id]
     spec = spec_of(state, job)
-    return JobRow(state.id, id, spec.queue, place_of(spec), state.at, job.attempt, "", spec.timeout)
+    return JobRow(state.id, id, spec.queue, place(spec.block, spec.version), state.at, job.attempt, "", spec.timeout)
 
 
 # --- one function per kind of fact that has consequences -----------------------------------------------
@@ -438,9 +438,12 @@ def _ended(state: State, event: e.Event, rows: Rows) -> None:
 
 def flags_of(state: State) -> list[Flag]:
     """One for each entity that an ended execution left in doubt."""
+    doubts = in_doubt(state)
+    if not doubts:
+        return []
     kind = "quarantine" if state.policy.on_unsafe == "quarantine" else "suspect"
     why: dict[str, list[str]] = {}
-    for job in in_doubt(state):
+    for job in doubts:
         entry = state.ledger[job]
         if entry.entity:
             done = "took effect" if entry.effect is Effect.DONE and not entry.unknown else "may have taken effect"

@@ -12,10 +12,11 @@ from typing import Any
 from .changes import GROUP_BITS, part
 from .codec import pack, unpack_entries, unpack_head, unpack_jobs, unpack_lanes, unpack_subjects
 from .state import State
+from .subjects import OUT
 
 #: in the order of `changes.LANES`, `JOBS`, `LEDGER`, `SUBJECTS`
 _GROUPED = ("lanes", "jobs", "ledger", "subjects")
-_SKIPPED = ("dirty", *_GROUPED)
+_SKIPPED = ("dirty", "out", *_GROUPED)
 _HEAD = tuple(name for name in State.__struct_fields__ if name not in _SKIPPED)
 
 
@@ -51,6 +52,7 @@ def restore(parts: dict[str, bytes]) -> State:
             state.ledger.update((entry.job, entry) for entry in unpack_entries(data))
         else:
             state.subjects.update((subject.index, subject) for subject in unpack_subjects(data))
+    state.out = sum(subject.progress in OUT for subject in state.subjects.values())
     state.dirty.clear()
     return state
 

@@ -37,7 +37,7 @@ from .model import (
     Undo,
     Wait,
 )
-from .subjects import Progress, Subject
+from .subjects import OUT, Progress, Subject
 from .undoing import Standing
 
 #: Kinds of jobs that are about other jobs. Their ends never reach the program.
@@ -126,6 +126,8 @@ class State(msgspec.Struct, gc=False):
     entities: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
     retry_of: str = ""
+    #: exactly these entities, whatever the workflow and its blocks name by themselves
+    is_exact: bool = False
     #: the entities it works upon, by their place in the sorted set
     subjects: dict[int, Subject] = {}
     #: entities locked with them that are not worked upon: what they are parts of, and their groups
@@ -182,6 +184,8 @@ class State(msgspec.Struct, gc=False):
     is_cancelled: bool = False
     #: entities taken away from it by force
     lost: tuple[str, ...] = ()
+    #: subjects that nothing more is done for; counted, not kept in snapshots: asked at every failure of one of many
+    out: int = 0
     #: snapshot parts changed since the last snapshot, as `part` numbers them; bookkeeping of the store's,
     #: not part of the fold
     dirty: set[int] = set()
@@ -340,7 +344,8 @@ def _execution_started(state: State, event: e.ExecutionStarted) -> None:
     state.definition, state.input, state.actor = event.definition, event.input, event.actor
     state.labels, state.format = event.labels, event.format
     state.entity = event.entity or DEFAULT_ENTITY
-    state.entities, state.select, state.retry_of = event.entities, event.select, event.retry_of
+    state.entities, state.select = event.entities, event.select
+    state.retry_of, state.is_exact = event.retry_of, event.is_exact
     state.created_at = state.at
 
 
@@ -431,19 +436,21 @@ def _gates_set(state: State, event: e.GatesSet) -> None:
 
 
 def _entities_found(state: State, event: e.EntitiesFound) -> None:
-    before = {subject.id: subject for subject in state.subjects.values()}
-    state.subjects = {}
-    for index, each in enumerate(zip(event.ids, event.types, event.modes, strict=True)):
-        subject = state.subjects[index] = Subject(index, *each)
-        if before:  # found again: how far each has come stays
-            subject.progress, subject.reason = before[subject.id].progress, before[subject.id].reason
+    before = state.subjects
+    found = map(Subject, range(len(event.ids)), event.ids, event.types, event.modes)
+    subjects = state.subjects = {subject.index: subject for subject in found}
+    if before:  # found again: how far each has come stays
+        known = {old.id: old for old in before.values()}
+        for subject in subjects.values():
+            old = known[subject.id]
+            subject.progress, subject.reason, subject.step = old.progress, old.reason, old.step
     for id in [id for id, job in state.jobs.items() if job.kind is JobKind.ACQUIRE]:
         del state.jobs[id]  # what it said is in the set
         state.dirty.add(part(JOBS, id))
     for index, whole in enumerate(event.within):
         state.subjects[index].within = whole
     state.around = dict(zip(event.around, event.around_modes, strict=True))
-    state.dirty.update(part(SUBJECTS, index) for index in state.subjects)
+    state.dirty.update(part(SUBJECTS, index) for index in range(0, len(subjects), 1 << GROUP_BITS))
 
 
 def _entities_queued(state: State, event: e.EntitiesQueued) -> None:
@@ -466,6 +473,7 @@ def _entities_released(state: State, event: e.EntitiesReleased) -> None:
 def _entity_lost(state: State, event: e.EntityLost) -> None:
     for subject in state.subjects.values():
         if subject.id == event.entity:
+            state.out += subject.progress not in OUT
             subject.progress, subject.reason = Progress.LOST, f"taken away by {event.by}" if event.by else ""
             state.dirty.add(part(SUBJECTS, subject.index))
     state.around.pop(event.entity, None)
@@ -590,6 +598,7 @@ def _reopen(state: State) -> None:
         _to(state, Status.SCHEDULED)
         for subject in state.subjects.values():
             if subject.progress is Progress.LOST:
+                state.out -= 1
                 subject.progress, subject.reason = Progress.REACHED, ""
                 state.dirty.add(part(SUBJECTS, subject.index))
     else:
@@ -651,7 +660,8 @@ def in_doubt(state: State) -> tuple[int, ...]:
     and was tolerated."""
     if state.status not in (Status.COMPLETED, Status.COMPLETED_ACK):
         return state.residue
-    return tuple(sorted(job for job, entry in state.ledger.items() if entry.is_failed and entry.is_residue))
+    left = [job for job, entry in state.ledger.items() if entry.is_failed and entry.is_residue]
+    return tuple(sorted(left)) if left else ()
 
 
 def entry_of(job: Job, attempt: int, effect: Effect, spec: JobSpec) -> Entry:

@@ -19,6 +19,10 @@ class Progress(IntEnum):
     LOST = 4
 
 
+#: Nothing more is done for those.
+OUT = frozenset((Progress.FAILED, Progress.LOST))
+
+
 class Subject(msgspec.Struct, array_like=True, gc=False):
     #: place in the sorted set, from 0
     index: int

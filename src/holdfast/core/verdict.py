@@ -11,12 +11,15 @@ from .undoing import why_not
 NAMED = 5
 
 
-def verdict_of(state: State) -> str:
-    """Empty for one that has not ended, or left what it should have."""
-    name = state.status.name.removesuffix("_ACK")
+def verdict_of(state: State, doubts: tuple[int, ...] | None = None) -> str:
+    """Empty for one that has not ended, or left what it should have. `doubts`: what is in doubt, where it is known."""
     if not state.status.is_ended:
         return ""
-    doubts = in_doubt(state)
+    if doubts is None:
+        doubts = in_doubt(state)
+    if not doubts and state.status is Status.COMPLETED:
+        return ""
+    name = state.status.name.removesuffix("_ACK")
     if not doubts:
         if name == "COMPLETED":
             return ""

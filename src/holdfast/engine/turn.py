@@ -313,7 +313,8 @@ class Turn:
                 cached.summary = None
             if kind in SHARED:
                 is_sharing = True
-            elif isinstance(event, e.InventoryChanged):
+            elif kind is e.InventoryChanged:
+                assert isinstance(event, e.InventoryChanged)
                 follow_changes(self.reads, self.rows, cached.state.tenant, event, self.now)
         if is_sharing:
             self.reads.follow(cached.state, decided, self.now)

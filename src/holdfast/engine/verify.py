@@ -295,6 +295,7 @@ class _Check:
             ("entity", header.entity or DEFAULT_ENTITY, storable(state.entity)),
             ("retention", header.retention, storable(state.retention)),
             ("retention hash", header.retention_hash, storable(state.retention_hash)),
+            ("retry-of", header.retry_of, state.retry_of),
         )
         for name, stored, folded in pairs:
             if stored != folded:

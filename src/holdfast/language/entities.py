@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.lanes import BODY, Lane, Op
 from holdfast.core.model import Failure, JobStatus, Wait
 from holdfast.core.program import EntityKey, Key, Missing, SensorKey, TooLong
-from holdfast.core.subjects import Progress
+from holdfast.core.subjects import OUT, Progress
 
 from . import again, failing, flow
 from .arranging import EACH, INLINE, Bodies
 from .compiled import Step, Workflow
 from .evaluate import ABSENT
 from .operations import ExpressionError
-from .reaching import OUT, all_of, in_scope, note, note_all, note_failed, nth, progress_of, ranges_of
+from .reaching import all_of, count_of, in_scope, note, note_all, note_failed, nth, progress_of, ranges_of
 from .scope import OWN
 from .walk import Walk
 
@@ -315,21 +315,14 @@ def _remember(run: Run, walk: Walk, step: Step, found: dict[str, Any], lost: lis
 
 
 # --- failing ---------------------------------------------------------------------------------------
-def _failed_so_far(run: Run) -> int:
-    if run.failed_subjects < 0:
-        run.failed_subjects = sum(each.progress in OUT for each in run.state.subjects.values())
-    return run.failed_subjects
-
-
 def _tolerates(run: Run, more: int) -> bool:
     """Whether so many more failed entities are put up with."""
     plan = run.workflow.plan
     assert plan is not None
     if plan.tolerance is None:
         return False
-    types = run.workflow.types_upon
-    total = sum(each.type in types for each in run.state.subjects.values())
-    return not plan.tolerance.exceeded(_failed_so_far(run) + more, total)
+    total = count_of(run.state.subjects, run.workflow.types_upon)
+    return not plan.tolerance.exceeded(run.failed_subjects + more, total)
 
 
 def _put_up_with(run: Run, walk: Walk, index: int, reason: str, step: Step) -> None:
@@ -432,5 +425,3 @@ def carried(run: Run, walk: Walk) -> None:
     index = index_of(parent, walk)
     if progress_of(run, run.state.subjects[index]) is Progress.FAILED:
         note(run, walk, index, Progress.REACHED)
-        if run.failed_subjects > 0:
-            run.failed_subjects -= 1

@@ -28,6 +28,7 @@ from holdfast.core.program import (
     JobEnded,
     LockBroken,
     LockGranted,
+    Outline,
     Reads,
     ScheduleJob,
     SensorMoved,
@@ -40,7 +41,7 @@ from holdfast.core.program import (
     Wanted,
 )
 
-from . import again, entities, failing, flow, pinning, reaching, sharing, wanting
+from . import again, entities, failing, flow, outlining, pinning, reaching, sharing, wanting
 from .arranging import arrange, fitted, inner_at
 from .compiled import Parameter, Plan, Step, Workflow
 from .doing import ENTER
@@ -123,6 +124,12 @@ class YamlProgram:
 
     def acquires(self, input: Any, specs: Sequence[JobSpec]) -> tuple[Acquire, ...]:
         return wanting.acquires(self.workflow, input, specs)
+
+    def outline(self, specs: Sequence[JobSpec]) -> Outline:
+        return outlining.outline(self.arranged(specs))
+
+    def batches(self, total: int) -> list[int]:
+        return outlining.batches(self.workflow, total)
 
     def label(self, step: int) -> str:
         steps = self.workflow.steps
@@ -295,8 +302,8 @@ class Run:
         self.progress: dict[int, Progress] = {}
         #: entities that others are parts of, by id; nothing while nobody has asked
         self.wholes: dict[str, Subject] | None = None
-        #: entities that have failed in all; -1 while nobody has asked
-        self.failed_subjects = -1
+        #: entities that have failed in all, or were lost
+        self.failed_subjects = state.out
         #: rule and hash
         self.retention = (state.retention, state.retention_hash)
         #: signals sent during this call

@@ -5,11 +5,12 @@ What an entity has come to during a call lies in `Run.progress`, over what the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.lanes import Op
-from holdfast.core.subjects import Progress, Subject
+from holdfast.core.subjects import OUT, Progress, Subject, order_of
 
 from .compiled import Step
 from .evaluate import ABSENT
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 #: the batch at hand, from 1: a variable of the workflow's lane, under a name that nobody can write
 BATCH = "rollout.batch"
-OUT = frozenset((Progress.FAILED, Progress.LOST))
 _RANKS = {"device": 0, "interface": 1, "group": 3}
 
 
@@ -32,13 +32,14 @@ def progress_of(run: Run, subject: Subject) -> Progress:
 
 
 def note(run: Run, walk: Walk, index: int, progress: Progress) -> None:
+    if run.state.out or run.failed_subjects:
+        run.failed_subjects -= progress_of(run, run.state.subjects[index]) in OUT
     run.progress[index] = progress
     walk.put(Op.SUBJECT, index, int(progress))
 
 
 def note_failed(run: Run, walk: Walk, index: int, reason: str, step: Step) -> None:
-    if run.failed_subjects >= 0:  # otherwise nobody counts
-        run.failed_subjects += 1
+    run.failed_subjects += progress_of(run, run.state.subjects[index]) not in OUT
     run.progress[index] = Progress.FAILED
     walk.put(Op.SUBJECT, index, int(Progress.FAILED), reason, index, step.index)
 
@@ -47,6 +48,18 @@ def note_all(run: Run, walk: Walk, indices: Iterable[int], progress: Progress) -
     for first, last in ranges_of(indices):
         walk.put(Op.SUBJECT, first, int(progress), "", last)
         run.progress.update(dict.fromkeys(range(first, last + 1), progress))
+
+
+def count_of(subjects: Mapping[int, Subject], types: Iterable[str]) -> int:
+    """How many there are of these types. Those of a type lie side by side, so nobody goes through all of them: it is
+    asked at every failure of one of many."""
+    places = range(len(subjects))
+    total = 0
+    for type in types:
+        place = order_of(type, "")[:2]
+        first = bisect_left(places, place, key=lambda index: order_of(subjects[index].type, "")[:2])
+        total += bisect_right(places, place, first, key=lambda index: order_of(subjects[index].type, "")[:2]) - first
+    return total
 
 
 def ranges_of(indices: Iterable[int]) -> list[tuple[int, int]]:
@@ -194,6 +207,6 @@ def rewound(run: Run, walk: Walk) -> None:
 
 def completed(run: Run, walk: Walk) -> None:
     """The workflow has come to its end: whoever was reached has passed all that is for it."""
-    subjects = run.state.subjects
-    left = [i for i in range(len(subjects)) if progress_of(run, subjects[i]) is Progress.REACHED]
+    subjects, now = run.state.subjects, run.progress
+    left = [i for i in range(len(subjects)) if now.get(i, subjects[i].progress) is Progress.REACHED]
     note_all(run, walk, left, Progress.DONE)

@@ -31,14 +31,14 @@ from holdfast.core.errors import (
     UnsafeStore,
 )
 from holdfast.core.ids import to_key
-from holdfast.core.program import Key, TicketKey
+from holdfast.core.program import EntityKey, Key, TicketKey
 from holdfast.failpoints import failpoint
 
 from .address import sync_folder
 from .file_systems import file_system, is_network
 from .filling import fill
 from .migrate import pending
-from .queries import Queries, bindable
+from .queries import Queries, bindable, storable
 from .records import Batch, HistoryRow, Locked
 from .sqlite_entities import SqliteDialect, write_terms
 from .sqlite_write import write
@@ -462,7 +462,19 @@ class _SqliteTransaction:
 
     def read(self, keys: Sequence[Key]) -> dict[Key, Any]:
         with translated(self._address):
-            return {key: self._give() if type(key) is TicketKey else self._queries.shared(key) for key in keys}
+            queries = self._queries
+            found: dict[Key, Any] = {}
+            # Of entities hundreds are asked for at once, one for every parcel.
+            by_tenant: dict[str, list[str]] = {}
+            for key in keys:
+                if type(key) is EntityKey:
+                    by_tenant.setdefault(key.tenant, []).append(key.id)
+                else:
+                    found[key] = self._give() if type(key) is TicketKey else queries.shared(key)
+            for tenant, ids in by_tenant.items():
+                rows = queries.entities_by_id(tenant, ids)
+                found.update((EntityKey(tenant, id), rows.get(storable(id))) for id in ids)
+            return found
 
     def _give(self) -> int:
         self._ticket = self._ticket + 1 if self._ticket else self._queries.next_ticket()
