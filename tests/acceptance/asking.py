@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+import os
 
 from holdfast import block
 from holdfast.blocks import Acquired
@@ -16,6 +16,6 @@ async def ask(path: str) -> None:
 
 @ask.acquire
 async def _which(path: str) -> Acquired:
-    while not Path(path).exists():
+    while not await asyncio.to_thread(os.path.exists, path):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     return Acquired()

@@ -37,16 +37,21 @@ class Bad(msgspec.Struct):
 UNREADABLE = {
     "selector": Bad(workflow(acquire="type = 'device'"), "HF0751", "unexpected `=`", "$.acquire"),
     "selector-of-a-step": Bad(
-        workflow({"step": "test.pure", "acquire": {"select": "type =="}}), "HF0751", "a value is missing", "$.steps[0].acquire.select"
+        workflow({"step": "test.pure", "acquire": {"select": "type =="}}),
+        "HF0751",
+        "a value is missing",
+        "$.steps[0].acquire.select",
     ),
     "percent-too-large": Bad(workflow(config={"max-failures": "101%"}), "HF0172", "101%", "$.config.max-failures"),
     "percent-below-zero": Bad(workflow(config={"max-failures": "-1%"}), "HF0172", "-1%", "$.config.max-failures"),
-    "batch-of-nothing": Bad(workflow(config={"rollout": {"batches": 0}}), "HF0172", "not 0", "$.config.rollout.batches"),
+    "batch-of-nothing": Bad(
+        workflow(config={"rollout": {"batches": 0}}), "HF0172", "not 0", "$.config.rollout.batches"
+    ),
     "batch-of-no-percent": Bad(
         workflow(config={"rollout": {"batches": [1, "0%"]}}), "HF0172", "not 0%", "$.config.rollout.batches[1]"
     ),
     "no-batches": Bad(workflow(config={"rollout": {"batches": []}}), "HF0172", "batch", "$.config.rollout"),
-}  # fmt: skip
+}
 
 #: an execution that says it in its error
 INVALID = {
@@ -54,10 +59,12 @@ INVALID = {
     "unknown-version": Bad(workflow("test.pure:7"), "HF0771", "no version 7; there is 1.0.0", "$.steps[0]"),
     "type-of-a-parameter": Bad(
         workflow({"step": "test.sleep", "input": {"seconds": "long"}}),
-        "HF0142", "`seconds`", "$.steps[0].input.seconds",
+        "HF0142",
+        "`seconds`",
+        "$.steps[0].input.seconds",
     ),
     "type-of-an-input": Bad(workflow(inputs={"count": "integer"}), "HF0152", "`count`", "$.input.count"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +109,15 @@ def test_what_cannot_be_read_is_refused(home: House, case: str) -> None:
 @pytest.mark.parametrize("case", INVALID)
 def test_what_does_not_fit_fails_safe_before_anything_is_done(home: House, case: str) -> None:
     bad = INVALID[case]
-    got = home.ask("POST", "/api/v1/executions", {
-        "definition": bad.definition, "entities": ["sw1"], "input": {"count": "x"} if "inputs" in bad.definition else {},
-    })  # fmt: skip
+    got = home.ask(
+        "POST",
+        "/api/v1/executions",
+        {
+            "definition": bad.definition,
+            "entities": ["sw1"],
+            "input": {"count": "x"} if "inputs" in bad.definition else {},
+        },
+    )
     assert got.status == 201, got
     view = home.client.wait(got.json["id"], 30)
     assert (view.status, view.progress.total) == ("FAILED_SAFE", 0)
@@ -186,15 +199,19 @@ CLI = {
     "unknown-block": ("steps: [no.such]", 1, ("[HF0211]", "`no.such`", "$.steps[0]")),
     "unknown-version": ("steps: ['test.pure:7']", 1, ("[HF0771]", "no version 7", "$.steps[0]")),
     "type-of-a-parameter": (
-        "steps:\n  - {step: test.sleep, input: {seconds: long}}", 1, ("[HF0142]", "`seconds`", "$.steps[0].input.seconds")
+        "steps:\n  - {step: test.sleep, input: {seconds: long}}",
+        1,
+        ("[HF0142]", "`seconds`", "$.steps[0].input.seconds"),
     ),
     "selector": ("acquire: type = 'device'\nsteps: [test.pure]", 2, ("[HF0751]", "unexpected `=`", "bad.yaml:3:15")),
     "percent": ("config: {max-failures: 150%}\nsteps: [test.pure]", 2, ("[HF0172]", "150%", "bad.yaml:3:24")),
     "batch": ("config: {rollout: {batches: 0}}\nsteps: [test.pure]", 2, ("[HF0172]", "not 0", "bad.yaml:3:29")),
     "no-entities": (
-        "acquire: type == 'rack'\nconfig: {require-entities: yes}\nsteps: [test.pure]", 1, ("[HF0732]", "no entity"),
+        "acquire: type == 'rack'\nconfig: {require-entities: yes}\nsteps: [test.pure]",
+        1,
+        ("[HF0732]", "no entity"),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CLI)

@@ -13,7 +13,7 @@ from holdfast.language import PROBLEMS
 
 CLASSES = {cls.code: cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.Refused)}
 #: used in problems and failures, without a class
-VALUES = {"HF0211", "HF0311", "HF0756", "HF0759", *(f"HF073{n}" for n in "12345679")}
+VALUES = {"HF0211", "HF0311", "HF0743", "HF0756", "HF0759", "HF0771", *(f"HF073{n}" for n in "12345679")}
 
 
 def test_every_code_has_a_section() -> None:

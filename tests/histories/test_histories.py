@@ -20,9 +20,10 @@ from holdfast.core import events
 from holdfast.core.codec import chain, pack, unpack_events
 from holdfast.core.lanes import Frame, Lane
 from holdfast.core.ledger import Entry
-from holdfast.core.model import JobSpec
+from holdfast.core.model import Gate, JobSpec, Policy
 from holdfast.core.snapshot import encode
 from holdfast.core.state import Job, State, fold, open_state
+from holdfast.core.subjects import Subject
 from holdfast.language import canonical as spelled
 from holdfast.language import program_from_bytes
 
@@ -64,6 +65,9 @@ def folded(record: dict[str, Any]) -> str:
             head["failure"] = msgspec.structs.astuple(state.failure)[:6]
     widths = record.get("widths", V2_WIDTHS)
     head["specs"] = [msgspec.structs.astuple(spec)[: widths["specs"]] for spec in head["specs"]]
+    if "policy" in widths:
+        head["policy"] = msgspec.structs.astuple(head["policy"])[: widths["policy"]]
+        head["gates"] = [msgspec.structs.astuple(gate)[: widths["gates"]] for gate in head["gates"]]
     parts["head"] = pack(head)
     for name, data in parts.items():
         if data and (width := widths.get(name.partition("/")[0])):
@@ -112,7 +116,7 @@ def test_every_kind_of_event_is_recorded_somewhere() -> None:
 def record(name: str) -> None:
     from holdfast.store.sqlite import SqliteStore
 
-    for scratch in (_blocks, _language):
+    for scratch in (_blocks, _language, _entities):
         with tempfile.TemporaryDirectory() as folder:
             store = SqliteStore(Path(folder) / "x.db")
             _write(name, store, scratch(store))
@@ -209,6 +213,116 @@ def _language(store: Any) -> dict[int, dict[str, Any]]:
     return definitions
 
 
+def _entities(store: Any) -> dict[int, dict[str, Any]]:
+    """What entities add: gates, discovery, locks and their loss, verify, rollback, inventory, acknowledging."""
+    from holdfast.core.inventory import EntityRow
+    from holdfast.core.model import Actor, BlockOffer
+    from holdfast.core.requests import (
+        AckExecution,
+        CancelExecution,
+        FreeEntity,
+        MeetGate,
+        ResumeExecution,
+        RollBack,
+        SendSignal,
+    )  # fmt: skip
+    from holdfast.engine.items import Put
+    from holdfast.store.records import Batch
+    from tests.engine.driver import Hand, execution_id
+
+    ada = Actor("ada")
+    hand = Hand(store)
+    offers = [BlockOffer("test.noop"), BlockOffer("test.idempotent", idempotent=True),
+              BlockOffer("test.change", run_on="device", has_verify=True, has_rollback=True),
+              BlockOffer("test.ask", pure=True, has_acquire=True)]  # fmt: skip
+    rows = [EntityRow(id, "device", groups=("core",)) for id in "abcdefgh"]
+    rows += [EntityRow("core", "group"), EntityRow("a0", "interface", parent="a")]
+    hand.turn([Put(Batch(blocks=offers, entities=[("default", row) for row in rows]))])
+    hand.session.slots = 50
+    hand.session.offer(offers)
+    hand.dispatch.attach(hand.session)
+
+    def change(**input: Any) -> dict[str, Any]:
+        return {"step": "test.change", "input": input}
+
+    def work(name: str, *steps: Any, **config: Any) -> dict[str, Any]:
+        return {"name": name, "run-on": "device", "config": config, "steps": list(steps)}
+
+    hold = "wait-signal go"
+    definitions = {
+        1: work("change", {"step": "test.ask", "run-on": "global"}, change(facts={"os": "17"}), hold),
+        2: work("queued", change()),
+        3: work("taken", change(), hold),
+        4: work("undone", change(), change(fail="unknown"), change(fail="none")),
+        5: work("left", change(undo="no"), change(fail="unknown"), **{"on-unsafe": "quarantine"}),
+        6: work("gated", change(), **{"execution-strategy": {"parallel": True}}),
+        7: work("asked", change(), change(fail="none"), rollback="manual"),
+        8: work("stopped", change(), hold),
+        9: {"name": "part", "run-on": "interface", "steps": ["test.noop"]},
+        10: work("again", {"step": "test.idempotent", "input": {"fail": "none", "times": 1}}),
+        11: work("some", change(), change(fail="unknown", only="h"), **{"max-failures": 1}),
+    }
+    on = {1: "ab", 2: "bc", 3: "c", 4: "d", 5: "e", 6: "ab", 7: "f", 8: "g", 9: ("a0",), 10: "d", 11: "gh"}
+
+    def start(n: int, **more: Any) -> Any:
+        ask = hand.start(n, definitions[n])
+        ask.request = msgspec.structs.replace(ask.request, entities=tuple(on[n]), **more)
+        return ask
+
+    after = (Gate("approval", "tonight?"), Gate("after", execution_id(1)))
+    hand.turn([start(n) for n in (1, 3, 4, 5, 7, 8, 9, 10)])
+    _act(hand, 3)
+    hand.turn([start(2), start(6, gates=after), start(11)])
+    _act(hand, 8)
+    hand.turn([hand.ask(1, SendSignal("go")), hand.ask(6, MeetGate(actor=ada)), hand.ask(8, CancelExecution("enough"))])
+    _act(hand, 8)
+    with store.reading() as queries:
+        held = [row for row in queries.entity_claims("default", "c") if row.fence]
+    hand.turn([hand.ask(3, FreeEntity("c", held[0].fence, "ada")), hand.ask(7, RollBack(reason="no use", actor=ada))])
+    _act(hand, 20)
+    hand.turn([hand.ask(5, AckExecution("looked at by hand", ada)), hand.ask(10, ResumeExecution(actor=ada))])
+    _act(hand, 20)
+    hand.turn([hand.ask(1, AckExecution(actor=ada))])
+    refused = [error for _, error in hand.answers if error is not None]
+    assert not refused, refused
+    return definitions
+
+
+def _act(hand: Any, turns: int) -> None:
+    """Blocks and hooks that do as their input says; whatever is due."""
+    from holdfast.core.inventory import EntityChange
+    from holdfast.core.model import Effect, Failure
+    from holdfast.core.requests import CompleteJob, FailJob
+    from holdfast.engine.items import Ask
+
+    for _ in range(turns):
+        items = []
+        for parcel in hand.parcels():
+            hand.finish((parcel.execution, parcel.job))
+            given, job, attempt = parcel.input or {}, parcel.job, parcel.attempt
+            failures = hand.__dict__.setdefault("failures", {})
+            times = failures.get((parcel.execution, parcel.step), 0)
+            boom = Failure("block-error", "boom")
+            is_meant = given.get("only", parcel.entity) == parcel.entity
+            if parcel.kind == "VERIFY":
+                request: Any = CompleteJob(job, attempt, {"outcome": "applied", "data": {"found": True}})
+            elif parcel.kind == "ACQUIRE":
+                request = CompleteJob(job, attempt, {"ids": ["b"], "select": []})
+            elif parcel.kind == "ROLLBACK":
+                failed = FailJob(job, attempt, boom, is_permanent=True)
+                request = failed if given.get("undo") == "no" else CompleteJob(job, attempt)
+            elif "fail" in given and is_meant and times < given.get("times", 99):
+                failures[parcel.execution, parcel.step] = times + 1
+                request = FailJob(job, attempt, boom, Effect[given["fail"].upper()], is_permanent=True)
+            else:
+                wanted = (EntityChange(parcel.entity, facts=given["facts"]),) if "facts" in given else ()
+                request = CompleteJob(job, attempt, {"job": job}, changes=wanted)
+            items.append(Ask(parcel.execution, request))
+        with hand.store.reading() as queries:
+            items += [Ask(row.execution, row.request) for row in queries.due(hand.now)]
+        hand.turn(items)
+
+
 def _play(hand: Any, turns: int) -> None:
     """Blocks that fail or hang as their input says; whatever is due."""
     from holdfast.core.model import Failure
@@ -256,7 +370,7 @@ def _write(name: str, store: Any, definitions: dict[int, dict[str, Any]]) -> Non
         grouped = ("dirty", "lanes", "jobs", "ledger", "subjects")
         made["fields"] = [name for name in State.__struct_fields__ if name not in grouped]
         made["frame"] = len(Frame.__struct_fields__)
-        kinds = {"specs": JobSpec, "jobs": Job, "ledger": Entry}
+        kinds = {"specs": JobSpec, "jobs": Job, "ledger": Entry, "subjects": Subject, "policy": Policy, "gates": Gate}
         made["widths"] = {what: len(kind.__struct_fields__) for what, kind in kinds.items()}
         made["state"] = folded(made)
         path = FOLDER / f"{name}-{n}-{definition['name']}-{header.status.name.lower()}.json"

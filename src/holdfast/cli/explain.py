@@ -30,7 +30,7 @@ class Section(NamedTuple):
 
 class Topic(NamedTuple):
     name: str
-    #: error, step, key, kind (of an error), status, verb
+    #: error, step, key, kind (of an error), status, verb, word
     kind: str
     title: str
     lines: tuple[str, ...]
@@ -54,6 +54,25 @@ def sections() -> dict[str, Section]:
     }
 
 
+#: What people read in lists and messages, and may want to look up.
+_WORDS = tuple(
+    Topic(name, "word", f"the word `{name}`", (f"means\t{text}", f"see\t{see}"))
+    for name, text, see in (
+        ("ledger", "every job that changed something outside, or may have, with its effect; the verdict comes from it",
+         "holdfast ledger ID"),
+        ("effect", "what a job did: NONE, DONE, UNKNOWN (nobody can tell) or UNDONE", "holdfast ledger ID"),
+        ("suspect", "of an entity: an execution left it in doubt, and nobody has acknowledged that yet",
+         "holdfast entity show ID, holdfast ack"),
+        ("quarantine", "of an entity: suspect, and nobody may lock it before somebody acknowledges it "
+         "(`config.on-unsafe: quarantine`)", "holdfast entity show ID, holdfast ack"),
+        ("fence", "the number under which an execution holds its entities; it only grows, what comes under an older "
+         "one counts no more", "holdfast locks"),
+        ("verify", "a hook of a block: it looks whether something happened where nobody can tell; also a command that "
+         "checks a store", "holdfast blocks, holdfast verify"),
+    )
+)  # fmt: skip
+
+
 @cache
 def topics() -> tuple[Topic, ...]:
     """Everything that can be explained; `retry` is both a key and a verb."""
@@ -64,10 +83,11 @@ def topics() -> tuple[Topic, ...]:
         )
         for section in sections().values()
     ]  # fmt: skip
-    return (*errors, *_language(), *_kinds(), *_lifecycle())
+    return (*errors, *_language(), *_kinds(), *_lifecycle(), *_WORDS)
 
 
 def _language() -> list[Topic]:
+    from holdfast.language import steps
     from holdfast.language.steps import BLOCK_FORMS, COMMON_KEYS, STEP_TYPES, WORKFLOW_KEYS
 
     found = []
@@ -82,7 +102,12 @@ def _language() -> list[Topic]:
     for name, (template, results) in BLOCK_FORMS.items():
         lines = [f"short form\t{name} {template}", f"output\ta map with {', '.join(results)}"]
         found.append(Topic(name, "step", f"the step `{name}`", tuple(lines)))
-    for table_, where in ((COMMON_KEYS, "a step"), (WORKFLOW_KEYS, "a workflow")):
+    for table_, where in (
+        (COMMON_KEYS, "a step"), (WORKFLOW_KEYS, "a workflow"), (steps.ACQUIRE_KEYS, "`acquire`"),
+        (steps.CONFIG_KEYS, "`config`"), (steps.STRATEGY_KEYS, "`config.execution-strategy`"),
+        (steps.ROLLOUT_KEYS, "`config.rollout`"), (steps.ENTITY_LOCK_KEYS, "`config.lock`"),
+        (steps.GATE_KEYS, "`gates`"),
+    ):  # fmt: skip
         for key in table_:
             lines = [f"means\t{key.text}", f"takes\t{key.takes}", f"on\t{where}"]
             if key.aliases:
@@ -218,6 +243,7 @@ def _index(output: str) -> None:
         ("kind", "Kinds of errors"),
         ("status", "Statuses"),
         ("verb", "Verbs"),
+        ("word", "Words"),
     ):
         chosen = [topic for topic in known if topic.kind == kind]
         if kind == "error":
@@ -225,6 +251,6 @@ def _index(output: str) -> None:
         else:
             from textwrap import fill
 
-            names = fill(", ".join(t.name for t in chosen), columns(98) - 2, break_on_hyphens=False)
+            names = fill(", ".join(dict.fromkeys(t.name for t in chosen)), columns(98) - 2, break_on_hyphens=False)
             parts.append(f"{bold(head)}\n  " + names.replace("\n", "\n  "))
     click.echo("\n\n".join(parts))
