@@ -362,7 +362,7 @@ class MemoryTransaction:
                 case _:
                     answer[key] = tables.about_entities.read(key)
                     if isinstance(key, LOCKING):
-                        self._held[key] = answer[key]
+                        self._held[key] = (answer[key], tables.about_entities.stamp(key))
         return answer
 
     def commit(self, batch: Batch) -> None:
@@ -370,7 +370,7 @@ class MemoryTransaction:
         store.happen("before commit", batch)
         # The real stores hold these rows from the reading on; here whoever commits second has to look again.
         for held, found in self._held.items():
-            if store.tables.about_entities.read(held) != found:
+            if (store.tables.about_entities.read(held), store.tables.about_entities.stamp(held)) != found:
                 raise Conflict
         for key, row in self._seen.items():
             if (store.tables.lock(key) if isinstance(key, LockKey) else store.tables.sensor(key)) != row:

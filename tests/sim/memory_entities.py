@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +42,8 @@ class EntityTables:
         self.flags: dict[tuple[str, str, str], tuple[str, Flag]] = {}
         self.changes: dict[str, list[EntityChange]] = {}
         self.tickets = 0
+        #: how often somebody came to an entity, moved on there or went
+        self.moves: Counter[tuple[str, str]] = Counter()
 
     # --- reading ----------------------------------------------------------------------------------------
     def read(self, key: Key) -> Any:
@@ -76,6 +79,17 @@ class EntityTables:
                 return self.tickets
             case _:
                 raise AssertionError(key)
+
+    def stamp(self, key: Key) -> tuple[int, ...]:
+        """Differs when somebody was at these entities meanwhile, although everything looks as before: nobody could
+        have been while the real stores hold the rows."""
+        match key:
+            case ContentionKey(tenant, ids):
+                return tuple(self.moves[tenant, id] for id in ids)
+            case WatchersKey(execution=execution):
+                return tuple(self.moves[place] for place in self.of.get(execution, ()))
+            case _:
+                return ()
 
     def _of(self, tenant: str) -> list[EntityRow]:
         return [self.entities[key] for key in sorted(self.entities) if key[0] == tenant]
@@ -127,9 +141,11 @@ class EntityTables:
                 )
                 assert new.execution not in self.at.setdefault(place, {}), "one live place at an entity"
                 self.at[place][new.execution] = claim
+                self.moves[place] += 1
                 self.of.setdefault(new.execution, {})[place] = None
         for execution, fence, since in batch.entity_grants:
             for place in self.of.get(execution, ()):
+                self.moves[place] += 1
                 self.at[place][execution] = replace(
                     self.at[place][execution], fence=fence, since=since, is_watching=False
                 )
@@ -149,6 +165,7 @@ class EntityTables:
             self.changes.setdefault(execution, []).append(change)
 
     def _over(self, place: tuple[str, str], execution: str) -> None:
+        self.moves[place] += 1
         claim = self.at.get(place, {}).pop(execution, None)
         self.of.get(execution, {}).pop(place, None)
         if claim is not None and claim.fence:
