@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import click
@@ -9,9 +10,10 @@ import msgspec
 
 from holdfast.core.views import ErrorView, ExecutionView
 
+from .fleet_view import SPARE, has_lines, next_steps, tell_each
 from .progress import Progress
 from .refusals import CANCELLED, FAILED, OK, UNSAFE, dumps
-from .text import bold, dim, plural, say, status, style, took, value_lines
+from .text import bold, dim, is_plain, plural, say, status, style, table, took, value_lines
 
 
 def exit_status(view: ExecutionView) -> int:
@@ -39,7 +41,10 @@ def emit(view: ExecutionView, output: str, *, detached: bool = False) -> None:
         click.echo("\n".join(value_lines(view.output)))
 
 
-def recap(view: ExecutionView, progress: Progress | None = None) -> None:
+def recap(view: ExecutionView, progress: Progress | None = None, *, tells_next: bool = True) -> None:
+    fleet = progress.fleet if progress is not None else None
+    if fleet and (is_plain() or not has_lines(fleet, shutil.get_terminal_size().lines - SPARE - 1)):
+        tell_each(fleet)  # otherwise the lines that were drawn last say it
     # Of a run after the first one, the time of that run.
     began = progress.began if progress is not None and view.run > 1 else view.created_at
     parts = [took((view.ended_at or view.updated_at) - began)]
@@ -58,9 +63,15 @@ def recap(view: ExecutionView, progress: Progress | None = None) -> None:
             say(style(f"  {view.verdict}", fg="red"))
     elif view.status.startswith(("FAILED_SAFE", "CANCELLED")):
         say(dim("  safe: nothing was left behind"))
-    if exit_status(view) != OK:
+    is_doubtful = view.is_safe is False or bool(fleet and fleet.doubtful)
+    if tells_next and (exit_status(view) != OK or is_doubtful):
         short = view.id[:8]
-        say(dim(f"  next: holdfast why {short} | holdfast show {short} | holdfast resume {short} --dry-run"))
+        steps = next_steps(view.id, fleet, is_doubtful) if fleet else []
+        if steps:
+            say(dim("  next:"))
+            say(table((), [[command, dim(why)] for command, why in steps], indent="    "))
+        else:
+            say(dim(f"  next: holdfast why {short} | holdfast show {short} | holdfast resume {short} --dry-run"))
 
 
 def show_error(error: ErrorView, indent: str = "  ") -> None:

@@ -160,6 +160,8 @@ class Asked:
         self.file, self.key, self.labels, self.timeout, self.detach = file, key, labels, timeout, detach
         self.resume, self.browser, self.quiet, self.output = resume, browser, quiet, output
         self.start: dict[str, Any] = {}
+        #: what to type next is said at the end; not where somebody else does that
+        self.tells_next = True
 
 
 class Run:
@@ -176,6 +178,7 @@ class Run:
         self.logs = 0
         #: how it ended, once it has
         self.view: ExecutionView | None = None
+        self.progress: Progress | None = None
 
     def go(self) -> int:
         try:
@@ -216,8 +219,8 @@ class Run:
         finally:
             screen.close()
         if not asked.quiet:
-            recap(view, screen.progress)
-        self.view = view
+            recap(view, screen.progress, tells_next=asked.tells_next)
+        self.view, self.progress = view, screen.progress
         emit(view, asked.output)
         self._close(exit_status(view))
         return exit_status(view)
