@@ -21,7 +21,7 @@ from .refusals import OK
 from .run import Asked, Run, log_errors
 from .sessions import open_session
 from .settings import FOLDER, Settings, shown_path
-from .text import bold, dim, say, table
+from .text import bold, dim, plural, say, table
 
 NAME = ".holdfast-demo"
 FILE = "firmware-upgrade.yaml"
@@ -90,9 +90,9 @@ def _stock(run: Run, path: Path) -> None:
     from holdfast.inventory import load, read
 
     said = read(load(path), "csv", type="device", typed=False)
-    view = run.session.verbs.import_entities(path.stem, said.entities)
+    run.session.verbs.import_entities(path.stem, said.entities)
     run.session.verbs.end_import(path.stem, [row.id for row in said.entities])
-    say(dim(f"  inventory from {path.name}: {view.added} added, {view.unchanged} unchanged"))
+    say(dim(f"  {plural(len(said.entities), 'device')} from {path.name} are in the inventory"))
 
 
 def _tell(view: ExecutionView, fleet: Fleet, root: Path) -> None:
@@ -131,7 +131,7 @@ def _tell(view: ExecutionView, fleet: Fleet, root: Path) -> None:
             [
                 [f"{at} show {short}", dim("all about this execution")],
                 [f"{shown}/{FILE}, blocks.py", dim("the workflow and its blocks")],
-                [f"{shown}/{SWITCHES}/sw-04.log", dim("what was done to it, in its own words")],
+                [f"{shown}/{SWITCHES}/sw-04.log", dim("what was done to it, it says")],
             ],
             indent="    ",
         )

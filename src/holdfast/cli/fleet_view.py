@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .fleet import Fleet, Member
-from .text import MARKS, bold, clip, dim, plural, say, style, table, took
+from .text import MARKS, bold, clip, dim, is_plain, plural, say, style, table, took
 
 #: more entities than this are shown as marks, not as lines
 LINES = 30
@@ -129,10 +129,18 @@ def tell_each(fleet: Fleet) -> None:
         mark, colour, word = look_of(fleet, member)
         paint = style(f"{mark} {word}", fg=colour) if colour else dim(f"{mark} {word}")
         remark = fleet.remark(member)
-        rows.append([bold(member.id), paint, dim(fleet.place(member)), remark if word == "in doubt" else dim(remark)])
+        rows.append(
+            [
+                bold(member.id),
+                paint,
+                dim(fleet.place(member)),
+                remark if word == "in doubt" or not remark else dim(remark),
+            ]
+        )
     if rows:
         say(table((), rows, indent="  "))
-    say(f"  {bold(plural(len(fleet), 'entity').replace('entitys', 'entities'))}  {summary(fleet)}")
+    if is_plain():
+        say(f"  {bold(plural(len(fleet), 'entity').replace('entitys', 'entities'))}  {summary(fleet)}")
 
 
 def next_steps(id: str, fleet: Fleet | None, is_doubtful: bool, command: str = "holdfast") -> list[tuple[str, str]]:
