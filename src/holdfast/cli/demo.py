@@ -131,7 +131,7 @@ def _tell(view: ExecutionView, fleet: Fleet, root: Path) -> None:
             [
                 [f"{at} show {short}", dim("all about this execution")],
                 [f"{shown}/{FILE}, blocks.py", dim("the workflow and its blocks")],
-                [f"{shown}/{SWITCHES}/sw-04.log", dim("what was done to it, it says")],
+                [f"{shown}/{SWITCHES}/sw-04.log", dim("its own record")],
             ],
             indent="    ",
         )
