@@ -51,3 +51,14 @@ async def check(ctx: Context, fails: list[str]) -> None:
     """Fail on these."""
     if ctx.entity.id in fails:
         raise RuntimeError(f"{ctx.entity.id} is not well")
+
+
+@block(name="switch.seek", run_on="switch", pure=True)
+async def seek(ctx: Context, wants: list[str]) -> str:
+    """Says by itself which switches it needs."""
+    return str(ctx.entity.id)
+
+
+@seek.acquire
+async def seek_wanted(ctx: Context, wants: list[str]) -> list[str]:
+    return wants

@@ -101,6 +101,9 @@ def calls(route: Route, sample: Sample) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_good_answers_are_as_declared(home: House, route: Route) -> None:
     sample = Sample(home)
+    if route.name == "sharing_free":  # it fails the execution, which lets go of the entity
+        on_web = {"run-on": "server", "acquire": [{"ids": ["web"]}], "steps": ["wait-signal never"]}
+        home.start({"name": "on-web", **on_web})
     declared = DOCUMENT["paths"][route.path][route.method.lower()]["responses"]
     for address, body in calls(route, sample):
         got = home.ask(route.method, address, body)

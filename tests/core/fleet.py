@@ -85,6 +85,9 @@ class Crew:
     def may_resume(self, state: State) -> str:
         return ""
 
+    def used_at(self, block: str) -> str:
+        return ""
+
     def find_step(self, name: str) -> int | None:
         return None
 

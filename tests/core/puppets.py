@@ -49,6 +49,9 @@ class Puppet:
     def gates(self, input: Any, now: int) -> tuple[Any, ...]:
         return ()
 
+    def used_at(self, block: str) -> str:
+        return ""
+
     def label(self, step: int) -> str:
         return str(step)
 

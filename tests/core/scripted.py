@@ -53,6 +53,9 @@ class Scripted:
     def gates(self, input: Any, now: int) -> tuple[Any, ...]:
         return ()
 
+    def used_at(self, block: str) -> str:
+        return ""
+
     def label(self, step: int) -> str:
         return f"step-{step}"
 

@@ -14,7 +14,7 @@ from holdfast.core.decide import decide
 from holdfast.core.errors import Refused
 from holdfast.core.ledger import residue
 from holdfast.core.model import Effect, Failure, JobStatus, Status
-from holdfast.core.rows import AgendaRow, JobRow, transit
+from holdfast.core.rows import GRACE, AgendaRow, JobRow, transit
 from holdfast.core.rows import Rows as Follows
 from holdfast.core.snapshot import canonical, encode, restore
 from holdfast.core.state import fold, open_state
@@ -100,7 +100,8 @@ def test_every_scheduled_job_is_in_exactly_one_place(shape: list[list[Any]], req
     timers = {f"timer/{timer}" for timer in state.timers}
     turn = {f"turn/{state.turn}"} if state.is_turn_open and not state.status.is_ended else set()
     assert set(tables.jobs) == queued
-    assert set(tables.agenda) == backing_off | timers | turn
+    stopping = {GRACE} & set(tables.agenda) if state.status is Status.CANCELLING else set()
+    assert set(tables.agenda) == backing_off | timers | turn | stopping
 
 
 @settings(max_examples=400)

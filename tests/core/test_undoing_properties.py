@@ -129,12 +129,12 @@ def _orderly(case: Case) -> None:
         for fact in unpack_events(body):
             if isinstance(fact, e.RollbackPlanned):
                 planned = fact.jobs
-            elif isinstance(event, e.JobScheduled) and event.kind is JobKind.ROLLBACK:
-                above = [job for job in planned if job > event.about and _overlap(case, job, event.about)]
+            elif isinstance(fact, e.JobScheduled) and fact.kind is JobKind.ROLLBACK:
+                above = [job for job in planned if job > fact.about and _overlap(case, job, fact.about)]
                 assert all(settled.get(job) is Undo.UNDONE for job in above)
-            elif isinstance(event, e.EntrySettled):
-                assert event.job not in settled
-                settled[event.job] = event.outcome
+            elif isinstance(fact, e.EntrySettled):
+                assert fact.job not in settled
+                settled[fact.job] = fact.outcome
     if planned:
         assert set(settled) == set(planned)
         assert {job for job, outcome in settled.items() if outcome is not Undo.UNDONE} == set(case.state.residue)

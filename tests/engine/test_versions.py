@@ -97,6 +97,7 @@ def test_a_version_nobody_registered_fails_safe_and_says_which_there_are(store: 
     with store.reading() as queries:
         assert b"HF0771" in queries.history(execution_id(1))[0].body
         assert b"there is 1.10.0, 1.9.0" in queries.history(execution_id(1))[0].body
+        assert b"$.steps[0]" in queries.history(execution_id(1))[0].body
 
 
 def test_a_new_version_is_taken_from_the_next_execution_on(store: Store) -> None:

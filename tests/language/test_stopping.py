@@ -65,3 +65,35 @@ def test_cancel_without_finally_is_as_before() -> None:
     world.start("steps:\n- parallel: [a.b, sleep 1h]\n")
     world.ask("e1", r.CancelExecution(""))
     assert world.states["e1"].status is Status.CANCELLED
+
+
+def test_what_does_not_stop_in_time_is_given_up_and_finally_runs() -> None:
+    world = World({})
+    text = "config: {cancel-grace: 10s}\nsteps:\n- parallel: [a.b, a.b]\nfinally: [c.d, log bye]\n"
+    world.start(text)
+    world.claim("e1", 1)
+    world.claim("e1", 2)
+    world.ask("e1", r.CancelExecution("enough"))
+    world.run(until=world.now + 9_000_000)
+    assert world.states["e1"].jobs[1].is_stopping
+    world.run()
+    state = world.states["e1"]
+    assert (state.status, world.labels(), world.logs["e1"]) == (Status.CANCELLED, ["c.d"], ["bye"])
+    assert state.residue[:2] == (1, 2)  # nobody knows what they did
+    world.ask("e1", r.CompleteJob(1, 1, "late"))
+    assert world.states["e1"].status is Status.CANCELLED
+    world.check("e1")
+
+
+def test_without_finally_all_that_does_not_stop_is_given_up_at_once() -> None:
+    world = World({}, {"a.b": BlockOffer("a.b", pure=True)})
+    world.start("steps:\n- parallel: [a.b, a.b]\n")
+    world.claim("e1", 1)
+    world.claim("e1", 2)
+    world.ask("e1", r.CancelExecution("enough"))
+    world.run(until=world.now + 29_000_000)
+    assert world.states["e1"].status is Status.CANCELLING
+    world.run()
+    state = world.states["e1"]
+    assert (state.status, state.residue) == (Status.CANCELLED, ())
+    world.check("e1")

@@ -401,6 +401,8 @@ def _make_older(backend: Backend) -> None:
             *(f"DROP TABLE {name}" for name in ("entity_terms", "entity_claims", "entity_flags", "entity_changes")),
             "DROP TABLE tickets" if backend.kind == "sqlite" else "DROP SEQUENCE tickets",
             "DROP INDEX entities_from",
+            "DROP INDEX executions_retries",
+            "ALTER TABLE executions DROP COLUMN retry_of",
             *(
                 f"ALTER TABLE entities DROP COLUMN {name}"
                 for name in ("parent", "groups", "facts", "source", "external", "version", "is_stale")

@@ -201,3 +201,25 @@ def test_rows_wanted_in_opposite_order_are_a_conflict_for_one_and_no_standstill(
     late.abort()
     assert early.read([second])[second] == LockRow()
     early.abort()
+
+
+def test_a_header_names_what_it_retries_and_is_found_by_that(store: Store) -> None:
+    put(store, Batch(headers=[header(ONE)], history=history(ONE, 1)))
+    put(store, Batch(headers=[header(TWO, retry_of=ONE)], history=history(TWO, 1)))
+    put(store, Batch(headers=[header(TWO, 2, retry_of=ONE)], history=history(TWO, 1, 2)[1:]))
+    with store.reading() as queries:
+        assert [queries.header(T, id).retry_of for id in (ONE, TWO)] == ["", ONE]  # type: ignore[union-attr]
+        assert queries.retries_of(T, ONE) == [TWO]
+        assert queries.retries_of(T, TWO) == queries.retries_of("other", ONE) == []
+
+
+def test_retries_are_found_without_looking_at_all_executions(backend: Backend) -> None:
+    sql = "SELECT id FROM executions WHERE tenant = 'default' AND retry_of = {} AND length(retry_of) > 0 ORDER BY id"
+    with backend.open().reading() as queries, queries.consistent():
+        if backend.kind == "sqlite":
+            found = queries.rows(f"EXPLAIN QUERY PLAN {sql.format('zeroblob(16)')}")
+        else:
+            # A table that is nearly empty is cheaper to read from end to end.
+            queries.rows("SELECT set_config('enable_seqscan', 'off', true)")
+            found = queries.rows(f"EXPLAIN {sql.format('sha256(chr(0)::bytea)')}")
+    assert "executions_retries" in repr(found)

@@ -118,6 +118,19 @@ class ResumeBody(_Strict):
     accept_changes: bool = False
 
 
+class RetryBody(_Strict):
+    #: only upon entities that failed, were never reached or were stopped half way, or whose effects were undone
+    failed: bool = False
+    #: also where something is left that nobody has acknowledged; needs the role admin
+    force: bool = False
+    #: replaces some of the input
+    input: dict[str, Any] = {}
+    #: the same key and content start the same execution; the header Idempotency-Key says the same
+    key: Key = ""
+    #: 32 hexadecimal digits made by the caller, so that a repeated request cannot start twice
+    id: Annotated[str, Meta(max_length=32)] = ""
+
+
 class AckBody(_Strict):
     #: what was done about it; needed where something is left
     note: Text = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -69,12 +70,7 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
 
     `wait` holds the answer back until it has ended."""
     body = call.body
-    given = call.header(b"idempotency-key")
-    if given and body.key and given != body.key:
-        raise InvalidRequest("the header Idempotency-Key and the field key differ")
-    key = body.key or given
-    if len(key) > 255 or not key.isprintable():
-        raise InvalidRequest("an idempotency key has at most 255 printable characters")
+    key = key_of(call, body.key)
     is_inline = body.definition is not None or bool(body.source)
     if (body.definition is not None) + bool(body.source) + bool(body.workflow) != 1:
         raise InvalidRequest("give exactly one of workflow, definition and source")
@@ -82,8 +78,7 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
         assert call.caller is not None
         call.caller.need(Role.AUTHOR, "an inline definition")
     id = body.id or new_execution_id()
-    entities = [*body.entities, *(body.execute_on.ids if body.execute_on is not None else ())]
-    select = [body.select] if isinstance(body.select, str) else body.select
+    entities, select = upon(body)
 
     def ask(reply: Callback) -> None:
         definition = load_workflow(body.source, "source")[0] if body.source else body.definition
@@ -101,6 +96,11 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
             answer = await call.app.waiting.commit(ask)
         return answer
 
+    return await begun(call, id, submit)
+
+
+async def begun(call: Call[WaitQuery, Any], id: str, submit: Callable[[], Awaitable[Header | Existing]]) -> Reply:
+    """The answer to whatever starts the execution of that id, or finds the one that the same key started before."""
     answer: Header | Existing | None
     if not call.query.wait:
         answer = await submit()
@@ -119,6 +119,23 @@ async def start(call: Call[WaitQuery, StartBody]) -> Reply:
     else:
         view = call.service.known(answer) or await call.app.threaded(call.service.started, call.actor, answer)
     return Reply(view, status=status, headers={"location": f"{API}/executions/{id}"})
+
+
+def key_of(call: Call[Any, Any], said: str) -> str:
+    """The idempotency key, which may be in the body or in a header."""
+    given = call.header(b"idempotency-key")
+    if given and said and given != said:
+        raise InvalidRequest("the header Idempotency-Key and the field key differ")
+    key = said or given
+    if len(key) > 255 or not key.isprintable():
+        raise InvalidRequest("an idempotency key has at most 255 printable characters")
+    return key
+
+
+def upon(body: StartBody) -> tuple[list[str], list[str]]:
+    """Ids and selectors of what it works upon."""
+    entities = [*body.entities, *(body.execute_on.ids if body.execute_on is not None else ())]
+    return entities, [body.select] if isinstance(body.select, str) else body.select
 
 
 async def _ended(call: Call[WaitQuery, Any], id: str) -> ExecutionView:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from . import compat, entities, entity_locks, executions, page, reviving, sharing, system, verdicts, workflows, working
+from . import (
+    compat,
+    entities,
+    entity_locks,
+    executions,
+    page,
+    planning,
+    reviving,
+    sharing,
+    system,
+    verdicts,
+    workflows,
+    working,
+)
 from .routes import Router
 
 TABLES = (
@@ -10,6 +23,7 @@ TABLES = (
     executions.routes,
     reviving.routes,
     verdicts.routes,
+    planning.routes,
     sharing.routes,
     entity_locks.routes,
     entities.routes,

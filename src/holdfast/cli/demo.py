@@ -15,8 +15,8 @@ from holdfast.core.views import ExecutionView
 
 from .connect import traceback_option, writable
 from .fleet import Fleet
-from .fleet_view import next_steps
 from .inputs import load_source, modules_of
+from .recap import next_steps
 from .refusals import OK
 from .run import Asked, Run, log_errors
 from .sessions import open_session
@@ -116,12 +116,11 @@ def _tell(view: ExecutionView, fleet: Fleet, root: Path) -> None:
     say()
     say(f"  {bold('What to do next')}")
     at = f"holdfast -C {shown}"
-    rows = next_steps(view.id, fleet, True, at)
-    rows.insert(1, (f"{at} run {REPAIR} --on sw-08", "somebody walks to it and pulls the plug"))
-    if len(rows) < 4:
-        rows.append((f"{at} run {FILE}", "again; it goes well now"))
+    rows = next_steps(view, fleet)
+    rows.insert(1, (f"holdfast run {REPAIR} --on sw-08", "somebody walks to it and pulls the plug"))
     for command, why in rows:
-        say(f"    {command.replace('what was done', 'power-cycled')}")
+        command = command.replace("holdfast", at, 1).replace("what was done", "power-cycled")
+        say(f"    {command}{' --follow -m blocks.py' if ' retry ' in command else ''}")
         say(f"        {dim(why)}")
     say()
     say(f"  {bold('Have a look')}")

@@ -141,22 +141,3 @@ def tell_each(fleet: Fleet) -> None:
         say(table((), rows, indent="  "))
     if is_plain():
         say(f"  {bold(plural(len(fleet), 'entity').replace('entitys', 'entities'))}  {summary(fleet)}")
-
-
-def next_steps(id: str, fleet: Fleet | None, is_doubtful: bool, command: str = "holdfast") -> list[tuple[str, str]]:
-    """What to type next, after a run that failed."""
-    from .main import COMMANDS
-
-    short, out = id[:8], []
-    if is_doubtful:
-        out.append((f"{command} ledger {short} --left", "what is left, and why"))
-        which = f"once {_names(fleet.doubtful)} {'is' if len(fleet.doubtful) == 1 else 'are'} right" if fleet else ""
-        out.append((f'{command} ack {short} --note "what was done"', which or "once it is put right"))
-    if fleet and "retry" in COMMANDS["Act"]:
-        out.append((f"{command} retry {short} --failed", "again, for those it did not get through"))
-    return out
-
-
-def _names(members: Sequence[Member]) -> str:
-    names = [member.id for member in members[:3]]
-    return ", ".join(names) + (f" and {len(members) - 3} more" if len(members) > 3 else "")

@@ -79,7 +79,7 @@ def import_command(
     said = read(load(path), format_ or "", type=type_, typed=typed)
     source = source or (path.resolve().name if path.is_dir() else path.stem)
     if said.warnings and output != "json":
-        show_problems(said.warnings, is_error=False)
+        show_problems(said.warnings)
     settings = Settings({"server": server, "token": token, "store": store})
     with (reading if dry_run else writing)(settings) as verbs:
         view = _import(verbs, source, said.entities, dry_run, prune, replace, is_silent=output == "json")

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.errors import BadUsage, Refused, ServerUnreachable
 from holdfast.core.inventory import EntityChange, Imported
-from holdfast.core.model import Actor, Status
+from holdfast.core.model import Actor, BlockOffer, Status
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
@@ -31,6 +31,7 @@ from holdfast.core.views import (
     WorkerView,
     WorkflowView,
 )
+from holdfast.core.views_plan import StartPlan
 from holdfast.engine import forgetting
 from holdfast.engine.reviving import replaying, resuming
 from holdfast.engine.service import Service
@@ -151,6 +152,38 @@ class LocalVerbs:
         if dry_run:
             return self.service.plan(self.actor, id, replaying(self.actor, start, force, reason))
         return self.service.replay(self.actor, id, start, force=force, reason=reason)
+
+    def plan(
+        self,
+        *,
+        workflow: str = "",
+        definition: Mapping[str, Any] | None = None,
+        input: Any = None,
+        entity: str = "",
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        offers: Sequence[BlockOffer] = (),
+    ) -> StartPlan:
+        return self.service.plan_start(
+            self.actor, workflow=workflow, definition=definition, input=input, entity=entity, entities=entities,
+            select=select, gates=gates, priority=priority, offers=offers,
+        )  # fmt: skip
+
+    def retry(
+        self,
+        id: str,
+        *,
+        failed: bool = False,
+        force: bool = False,
+        input: Mapping[str, Any] | None = None,
+        key: str = "",
+        new_id: str = "",
+    ) -> ExecutionView:
+        return self.service.retry(
+            self.actor, id, failed=failed, force=force, input=input, key=key, new_id=new_id
+        )  # fmt: skip
 
     def standing(self, id: str) -> StandingView:
         return self.service.standing(self.actor, id)

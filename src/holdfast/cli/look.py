@@ -9,13 +9,14 @@ import click
 import msgspec
 
 from holdfast.core.model import DEFAULT_ENTITY, Status
-from holdfast.core.views import ExecutionView, JobView, StandingView
+from holdfast.core.views import ExecutionView, JobView, StandingView, SubjectCounts
 
 from .connect import reach_options, reading
 from .facts import event_table, with_runs
 from .local import statuses_of
 from .options import complete_statuses, complete_workflows, id_argument, output_option
 from .progress import Progress
+from .recap import next_commands
 from .refusals import dumps
 from .screens import still_tree
 from .settings import Settings
@@ -138,6 +139,8 @@ def show_command(id: str, full: bool, output: str, server: str, token: str, stor
         click.echo(f"\n{bold('Output')}\n{_output(view.output, full)}")
     if where := _standing(standing):
         click.echo(f"\n{bold('Stands')}\n{where}")
+    if commands := next_commands(view):
+        click.echo(f"\n{bold('Next')}\n" + "\n".join(f"  {text}" for text in commands))
     if view.waiting:
         click.echo(f"\n{bold('Waiting')}\n" + "\n".join(f"  {text}" for text in view.waiting))
     with_runs(events)
@@ -161,11 +164,32 @@ def _head(view: ExecutionView) -> str:
         rows.append(("Moved", f"{ago(view.updated_at)} ago"))
     if view.labels:
         rows.append(("Labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())))
+    if view.verdict:
+        rows.append(("Verdict", style(view.verdict, fg="red") if view.is_safe is False else view.verdict))
+    if view.subjects is not None:
+        rows.append(("Entities", counted(view.subjects)))
+    if view.retry_of:
+        rows.append(("Retry of", view.retry_of))
+    if view.retries:
+        rows.append(("Retried by", ", ".join(view.retries)))
     if view.entity != DEFAULT_ENTITY:
         rows.append(("Entity", view.entity))
     if view.run > 1:
         rows.append(("Run", str(view.run)))
     return pairs(rows)
+
+
+def counted(subjects: SubjectCounts) -> str:
+    """How far the entities have come."""
+    parts = [
+        (subjects.done, "done"),
+        (subjects.failed, "failed"),
+        (subjects.reached, "begun with and not through"),
+        (subjects.never_reached, "never reached"),
+        (subjects.lost, "taken away"),
+    ]
+    said = [f"{count} {word}" for count, word in parts if count]
+    return f"{subjects.total}: {', '.join(said)}"
 
 
 def _standing(standing: StandingView) -> str:
@@ -185,7 +209,8 @@ def _standing(standing: StandingView) -> str:
         if standing.refusal is None:
             rows.append(("resume", bold(f"holdfast resume {id}")))
         elif not standing.status.startswith("COMPLETED"):
-            rows.append(("resume", f"not without --force: {standing.refusal.message}"))
+            how = "no" if standing.is_rolled_back else "not without --force"
+            rows.append(("resume", f"{how}: {standing.refusal.message}"))
         if standing.waypoints:
             rows.append(("replay", bold(f"holdfast replay {id} --from {standing.waypoints[-1].start}")))
     return pairs(rows, "  ")
@@ -298,8 +323,10 @@ def jobs_command(id: str, output: str, server: str, token: str, store: str) -> N
 def _jobs(jobs: list[JobView], *, is_wide: bool) -> str:
     rows = []
     for job in jobs:
+        step = f"{job.step} {dim(f'{job.kind.lower()} of {job.about}')}" if job.about else job.step
+        step += f" {dim('on')} {job.entity}" if job.entity else ""
         row = [
-            str(job.job), job.step, job.block, status(job.status), str(job.attempt), _effect(job.effect),
+            str(job.job), step, job.block, status(job.status), str(job.attempt), _effect(job.effect),
             took(job.ended_at - job.scheduled_at) if job.ended_at else "…", job.worker or "–",
         ]  # fmt: skip
         if is_wide:

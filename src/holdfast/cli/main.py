@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "cancel": Entry("act", "Stop an execution in good order."),
         "resume": Entry("again", "Carry on where an execution failed or was stopped."),
         "replay": Entry("again", "Do again what follows a step."),
+        "retry": Entry("retry", "A new execution for what failed in another one."),
         "approve": Entry("approve", "Approve a step that waits for it."),
         "reject": Entry("approve", "Reject a step that waits for approval."),
         "approvals": Entry("approve", "What waits for somebody's approval."),
@@ -59,6 +60,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Write": {
         "init": Entry("init", "Begin a project with a sample workflow."),
         "check": Entry("check", "Find what is wrong with workflow files."),
+        "plan": Entry("plan", "What a run would do, and the worst that can come of it."),
         "schema": Entry("check", "JSON Schema of workflow files, for editors."),
         "explain": Entry("explain", "Explain an error code, a step type, a key or a status."),
     },

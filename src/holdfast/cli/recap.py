@@ -10,7 +10,8 @@ import msgspec
 
 from holdfast.core.views import ErrorView, ExecutionView
 
-from .fleet_view import SPARE, has_lines, next_steps, tell_each
+from .fleet import Fleet
+from .fleet_view import SPARE, has_lines, tell_each
 from .progress import Progress
 from .refusals import CANCELLED, FAILED, OK, UNSAFE, dumps
 from .text import bold, dim, is_plain, plural, say, status, style, table, took, value_lines
@@ -62,16 +63,45 @@ def recap(view: ExecutionView, progress: Progress | None = None, *, tells_next: 
         if view.verdict:
             say(style(f"  {view.verdict}", fg="red"))
     elif view.status.startswith(("FAILED_SAFE", "CANCELLED")):
-        say(dim("  safe: nothing was left behind"))
-    is_doubtful = view.is_safe is False or bool(fleet and fleet.doubtful)
-    if tells_next and (exit_status(view) != OK or is_doubtful):
+        undone = view.verdict.partition(": ")[2] if "undone" in view.verdict else ""
+        say(dim(f"  safe: {undone or 'nothing was left behind'}"))
+    if tells_next and fleet and (steps := next_steps(view, fleet)):
+        say(dim("  next:"))
+        say(table((), [[command, dim(why)] for command, why in steps], indent="    "))
+    elif tells_next and exit_status(view) != OK:
         short = view.id[:8]
-        steps = next_steps(view.id, fleet, is_doubtful) if fleet else []
-        if steps:
-            say(dim("  next:"))
-            say(table((), [[command, dim(why)] for command, why in steps], indent="    "))
-        else:
-            say(dim(f"  next: holdfast why {short} | holdfast show {short} | holdfast resume {short} --dry-run"))
+        commands = [f"holdfast why {short}", f"holdfast show {short}", f"holdfast resume {short} --dry-run"]
+        say(dim(f"  next: {' | '.join([*commands, *next_commands(view)])}"))
+
+
+def next_commands(view: ExecutionView) -> list[str]:
+    """What one may do about what an execution that has ended left undone, as commands."""
+    if not view.is_ended:
+        return []
+    short, name = view.id[:8], view.status.removesuffix("_ACK")
+    found = []
+    if view.is_safe is False or (view.verdict and name == "COMPLETED"):
+        found.append(f"holdfast ledger {short} --left")
+        if name == view.status:
+            found.append(f'holdfast ack {short} --note "what was done"')
+    is_whole = view.subjects is None
+    if name != "COMPLETED" or (view.subjects is not None and view.subjects.done < view.subjects.total):
+        found.append(f"holdfast retry {short}{'' if is_whole else ' --failed'}")
+    return found
+
+
+def next_steps(view: ExecutionView, fleet: Fleet) -> list[tuple[str, str]]:
+    """The same for a run on entities, and what each is good for."""
+    doubtful = fleet.doubtful
+    names = ", ".join(member.id for member in doubtful[:3]) + (
+        f" and {len(doubtful) - 3} more" if len(doubtful) > 3 else ""
+    )
+    why = {
+        "ledger": "what is left, and why",
+        "ack": f"once {names} {'is' if len(doubtful) == 1 else 'are'} right" if names else "once it is put right",
+        "retry": "again, for those it did not get through",
+    }
+    return [(command, why.get(command.split()[1], "")) for command in next_commands(view)]
 
 
 def show_error(error: ErrorView, indent: str = "  ") -> None:

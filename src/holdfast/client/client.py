@@ -18,6 +18,7 @@ import msgspec
 from holdfast.core.errors import DuplicateExecution, Refused, ServerUnreachable, ShuttingDown, TimedOut
 from holdfast.core.ids import make_id
 from holdfast.core.inventory import EntityChange, Imported
+from holdfast.core.model import BlockOffer
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
@@ -40,6 +41,7 @@ from holdfast.core.views import (
     WorkerView,
     WorkflowView,
 )
+from holdfast.core.views_plan import StartPlan
 
 T = TypeVar("T")
 V1 = "/api/v1"
@@ -221,6 +223,47 @@ class Client:
         """Do again what follows a waypoint. A dry run answers with a `plan`, and nothing happens."""
         body = {"from": start, "force": force, "reason": reason, "dry_run": dry_run}
         return self._post(f"/executions/{_part(id)}/replay", body, ExecutionView, is_repeatable=dry_run)
+
+    def plan(
+        self,
+        *,
+        workflow: str = "",
+        definition: Mapping[str, Any] | None = None,
+        source: str = "",
+        input: Any = None,
+        entity: str = "",
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        offers: Sequence[BlockOffer] = (),
+    ) -> StartPlan:
+        fields = {
+            "workflow": workflow, "definition": definition, "source": source, "input": input, "entity": entity,
+            "entities": entities, "select": select, "gates": gates,
+        }  # fmt: skip
+        said = {name: value for name, value in fields.items() if value or name == "input"}
+        return self._post("/executions/plan", said | ({} if priority is None else {"priority": priority}), StartPlan)
+
+    def retry(
+        self,
+        id: str,
+        *,
+        failed: bool = False,
+        force: bool = False,
+        input: Mapping[str, Any] | None = None,
+        key: str = "",
+        new_id: str = "",
+    ) -> ExecutionView:
+        # As with a start: repeated with the same id, it starts nothing twice.
+        chosen = new_id or make_id(time.time_ns() // 1_000_000, os.urandom(10))
+        body = {"failed": failed, "force": force, "input": dict(input or {}), "key": key, "id": chosen}
+        try:
+            return self._post(f"/executions/{_part(id)}/retry", body, ExecutionView)
+        except DuplicateExecution:
+            if new_id:
+                raise
+            return self.show(chosen)
 
     def standing(self, id: str) -> StandingView:
         return self._get(f"/executions/{_part(id)}/standing", StandingView)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.inventory import EntityChange, Imported
+from holdfast.core.model import BlockOffer
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
@@ -32,6 +33,7 @@ from holdfast.core.views import (
     WorkerView,
     WorkflowView,
 )
+from holdfast.core.views_plan import StartPlan
 
 
 class Verbs(Protocol):
@@ -87,6 +89,37 @@ class Verbs(Protocol):
     def replay(
         self, id: str, start: str, *, force: bool = False, reason: str = "", dry_run: bool = False
     ) -> ExecutionView: ...
+
+    def plan(
+        self,
+        *,
+        workflow: str = "",
+        definition: Mapping[str, Any] | None = None,
+        input: Any = None,
+        entity: str = "",
+        entities: Sequence[str] = (),
+        select: Sequence[str] = (),
+        gates: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        offers: Sequence[BlockOffer] = (),
+    ) -> StartPlan:
+        """What `start` with the same words would do; nothing happens. `offers`, blocks that come with the start, count
+        only where no server is asked: that one knows its own."""
+        ...
+
+    def retry(
+        self,
+        id: str,
+        *,
+        failed: bool = False,
+        force: bool = False,
+        input: Mapping[str, Any] | None = None,
+        key: str = "",
+        new_id: str = "",
+    ) -> ExecutionView:
+        """Another execution with the same definition and input; with `failed`, upon those entities that the first did
+        not bring to their end."""
+        ...
 
     def standing(self, id: str) -> StandingView: ...
 

@@ -99,6 +99,8 @@ class Road:
     def _asking(self, program: p.Program) -> list[e.JobScheduled]:
         """A job for each block that has to be asked which entities it needs."""
         state, reads = self.state, self.reads
+        if state.is_exact:
+            return []
         return [
             e.JobScheduled(job, 0, ask.step, ask.spec, reads.keep(state.id, ask.input), kind=JobKind.ACQUIRE)
             for job, ask in enumerate(program.acquires(reads.load(state.id, state.input), state.specs), state.next_job)
@@ -135,6 +137,12 @@ class Road:
     def _resolve(self, more: Iterable[p.Wanted]) -> discovery.Catch | None:
         """Nothing: it has failed."""
         state = self.state
+        if state.is_exact:
+            catch = discovery.exactly(state.tenant, state.entities, self.reads)
+            if catch.unknown:
+                self._fail(discovery.unknown_entities(catch.unknown))
+                return None
+            return catch
         wanted = self._say(
             lambda program: [
                 *asked_for(program, state.entities, state.select),

@@ -163,6 +163,31 @@ class Attempts(Ending):
             self.events.append(e.JobRescheduled(job.id, job.attempt, self.now, failure, effect, request.details))
             self.events.append(e.JobReleased(job.id))
 
+    def _end_grace(self, request: r.EndGrace) -> None:
+        """Cancelled, and some of what was told to stop has not answered: nobody waits for it any longer. Whatever it
+        did counts as unknown, and whatever it says from now on comes too late."""
+        if self.state.status is not Status.CANCELLING:
+            return
+        is_cleaning = self.state.is_cleaning
+        left = [
+            job
+            for job in self.state.jobs.values()
+            if job.status is JobStatus.STARTED
+            and job.kind is not JobKind.VERIFY
+            and (job.is_stopping or not is_cleaning)
+        ]
+        seconds = self.state.policy.grace / 1_000_000
+        for job in left[:1] if is_cleaning else left:
+            spec = self._spec(job)
+            message = f"job {job.id} did not stop within {seconds:g} s of the cancel; nobody waits for it any longer"
+            failure = Failure("abandoned", message, code="HF0743")
+            effect = self._effect_of_failure(job, spec, None)
+            self.events.append(e.JobFailed(job.id, job.attempt, failure, effect))
+            if is_cleaning:
+                self._drained(job, failure, spec.may_repeat or effect is Effect.NONE)
+        if left and not is_cleaning:
+            self._settle()
+
     def _is_wanted(self, job: Job) -> bool:
         """Somebody waits for what comes of it, and for another attempt if need be."""
         return _may_run(self.state, job) and not job.is_stopping

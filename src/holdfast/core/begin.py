@@ -11,7 +11,7 @@ from . import program as p
 from . import requests as r
 from . import versions
 from .acquiring import Road, asked_for, is_running
-from .errors import DuplicateExecution, Refused, UnknownEntity, UnknownWorkflow
+from .errors import DuplicateExecution, Refused, UnknownEntity, UnknownWorkflow, WrongStatus
 from .gates import awaited, misfits
 from .lifecycle import QUIET_START
 from .model import Failure, Gate, Policy, Problem, Status
@@ -26,6 +26,12 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
     if state.version:
         raise DuplicateExecution(f"execution {state.id} already exists; start another with a new id")
     tenant = request.actor.tenant
+    if request.retry_of:
+        # It may have been resumed since somebody looked at it.
+        status = reads.header_status(request.retry_of, tenant)
+        if status is None or not Status(status).is_ended:
+            now_is = "gone" if status is None else Status(status).name
+            raise WrongStatus(f"execution {request.retry_of} is {now_is}; only what has ended can be retried")
     version, digest = 0, request.definition
     if request.entity and reads.entity(p.EntityKey(tenant, request.entity)) is None:
         raise UnknownEntity(f"no entity {request.entity!r}; `holdfast entity set {request.entity}` makes one")
@@ -46,7 +52,7 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
     input, problems = program.check_input(given)
     gates, wrong = _ahead(program, request, None if problems else (input,), now, reads)
     problems += wrong
-    offers, unknown = versions.pinned(program.blocks, reads)
+    offers, unknown = versions.pinned(program, reads)
     problems += unknown
     specs, unfit = program.pin(offers)
     problems += [problem for problem in unfit if not problem.warning]
@@ -67,6 +73,7 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
             entities=request.entities,
             select=request.select,
             retry_of=request.retry_of,
+            is_exact=request.is_exact,
         )
     ]
     if problems:

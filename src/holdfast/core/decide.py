@@ -326,6 +326,7 @@ _ANSWER: dict[type, Callable[[_Transition, Any], None]] = {
     r.RollBack: _Transition._roll_back,
     r.GiveUp: _Transition._give_up,
     r.FreeEntity: _Transition._free_entity,
+    r.EndGrace: _Transition._end_grace,
     **dict.fromkeys(get_args(acquiring.Beginning), _Transition._begin),
     **dict.fromkeys(get_args(Waking), _Transition._wake),
 }

@@ -47,6 +47,13 @@ def resolve(tenant: str, wanted: Iterable[p.Wanted], reads: p.Reads) -> Catch:
     return catch
 
 
+def exactly(tenant: str, ids: Iterable[str], reads: p.Reads) -> Catch:
+    """These and no others: no group stands for its members."""
+    catch = Catch()
+    _take(catch, tenant, p.Wanted("ids", tuple(ids)), reads)
+    return catch
+
+
 def _take(catch: Catch, tenant: str, wish: p.Wanted, reads: p.Reads) -> None:
     found: Sequence[Found | EntityRow] = ()
     match wish.kind:

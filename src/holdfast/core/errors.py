@@ -397,6 +397,12 @@ class NothingToUndo(Refused):
     code, status = "HF0742", 409
 
 
+class NothingToRetry(Refused):
+    """No entity of the execution failed, was left out or was rolled back."""
+
+    code, status = "HF0745", 409
+
+
 # --- our own fault -----------------------------------------------------------------------------------
 class EngineBug(Refused):
     """The engine hit a bug while deciding this; nothing was changed."""

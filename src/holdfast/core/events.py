@@ -54,6 +54,8 @@ class ExecutionStarted(_Event, frozen=True, array_like=True, tag=1):
     select: tuple[str, ...] = ()
     #: execution it does again for what failed there
     retry_of: str = ""
+    #: exactly these entities, whatever the workflow and its blocks name by themselves
+    is_exact: bool = False
 
 
 class PhasesPassed(_Event, frozen=True, array_like=True, tag=2):

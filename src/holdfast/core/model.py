@@ -241,6 +241,8 @@ class Policy(msgspec.Struct, frozen=True, array_like=True):
     requires_entities: bool = False
     #: in the lock queue; the higher goes first
     priority: int = 0
+    #: µs that jobs have to stop once the execution is cancelled; whatever they say after that comes too late
+    grace: int = 30_000_000
 
 
 class Gate(msgspec.Struct, frozen=True, array_like=True):

@@ -301,6 +301,38 @@ class Acquire(msgspec.Struct, frozen=True):
     input: Any = None
 
 
+# --- what it would do ----------------------------------------------------------------------------------
+class Outlined(msgspec.Struct, frozen=True):
+    """A step with a block, as far as it is known before anything runs."""
+
+    step: int
+    spec: int
+    #: of the entities it is done for; empty for once
+    type: str = ""
+    #: why it may not be done at all; empty if it will, unless something fails
+    why: str = ""
+    #: how often; 0 for as often as a loop goes round
+    times: int = 1
+    #: what a failure leads to instead of the end: `on-error`, `continue-on-error`; empty for the end
+    handled: str = ""
+    #: when it fails, everything before that place in the outline may have been done
+    until: int = 0
+    #: except these stretches: they are done instead of it
+    excluded: tuple[tuple[int, int], ...] = ()
+
+
+class Outline(msgspec.Struct, frozen=True):
+    steps: tuple[Outlined, ...] = ()
+    #: of the entities that any step is done for
+    types: frozenset[str] = frozenset()
+    #: sizes of the batches it goes through, as they were written; empty for all at once
+    batches: tuple[str, ...] = ()
+    #: failed entities that are put up with, as it was written; empty for none
+    tolerance: str = ""
+    #: there are more steps than these
+    is_more: bool = False
+
+
 # --- shared rows a decision may depend on ----------------------------------------------------------
 class Missing(Exception):
     """Raised inside a decision when it needs rows that were not read; becomes `Need`."""
@@ -594,8 +626,20 @@ class Program(Protocol):
         """Steps whose blocks have to be asked which entities they need."""
         ...
 
+    def outline(self, specs: Sequence[JobSpec]) -> Outline:
+        """The blocks it may use, in the order in which it comes to them."""
+        ...
+
+    def batches(self, total: int) -> list[int]:
+        """Sizes of the batches in which it goes through so many entities; empty for all at once."""
+        ...
+
     def label(self, step: int) -> str:
         """What people call that step."""
+        ...
+
+    def used_at(self, block: str) -> str:
+        """Path in the definition of the first step that uses it, of those in `blocks`."""
         ...
 
     def find_step(self, name: str) -> int | None:

@@ -38,6 +38,8 @@ class StartExecution(_Request, frozen=True):
     priority: int | None = None
     #: execution it does again for what failed there
     retry_of: str = ""
+    #: exactly these entities, whatever the workflow and its blocks name by themselves
+    is_exact: bool = False
 
 
 class ClaimJob(_Request, frozen=True):
@@ -226,6 +228,10 @@ class HearEnd(msgspec.Struct, frozen=True, array_like=True, tag=9):
     status: int = 0
 
 
+class EndGrace(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """It was cancelled, and what was told to stop then has had its time."""
+
+
 class WakeLock(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """The lane that waited for that lock has it."""
 
@@ -272,6 +278,7 @@ Due: TypeAlias = (
     | TimeOutLocks
     | AwaitEnd
     | HearEnd
+    | EndGrace
     | WakeLock
     | WakeSensor
     | BreakLock
@@ -296,6 +303,7 @@ Request: TypeAlias = (
     | TimeOutLocks
     | AwaitEnd
     | HearEnd
+    | EndGrace
     | AckExecution
     | RollBack
     | GiveUp

@@ -17,8 +17,11 @@ from . import rows_entities
 from .inventory import EntityChange, EntityRow, Flag
 from .locks import Claim
 from .model import Effect, JobKind, JobStatus, Level, LogLine, Mode
-from .state import State, apply, in_doubt, spec_of
+from .state import FAR, State, apply, in_doubt, spec_of
 from .versions import place_of
+
+#: the agenda's item for the end of the time that jobs of a cancelled execution have to stop
+GRACE = "grace"
 
 
 class JobRow(msgspec.Struct, array_like=True, gc=False):
@@ -240,6 +243,9 @@ def _job_succeeded(state: State, event: e.JobSucceeded, rows: Rows) -> None:
 
 def _job_failed(state: State, event: e.JobFailed, rows: Rows) -> None:
     rows.jobs[state.id, event.job] = None
+    if state.is_cleaning and event.failure.kind == "abandoned":
+        # The workflow is told of one at a time.
+        rows.agenda[state.id, GRACE] = rows.at(state.id, GRACE, state.at, r.EndGrace())
 
 
 def _job_cancelled(state: State, event: e.JobCancelled, rows: Rows) -> None:
@@ -249,6 +255,8 @@ def _job_cancelled(state: State, event: e.JobCancelled, rows: Rows) -> None:
 
 def _job_rescheduled(state: State, event: e.JobRescheduled, rows: Rows) -> None:
     rows.jobs[state.id, event.job] = None
+    if event.due == FAR:
+        return  # it waits for what somebody finds out, not for a time
     item = f"job/{event.job}"
     rows.agenda[state.id, item] = AgendaRow(state.id, item, event.due, r.ReleaseJob(event.job, event.attempt))
 
@@ -279,6 +287,8 @@ def _cancel_requested(state: State, event: e.CancelRequested, rows: Rows) -> Non
             id for id, job in state.jobs.items() if job.status is JobStatus.STARTED and job.kind is not JobKind.VERIFY
         ]
         rows.stopping += [(state.id, id) for id in started]
+    if state.running:
+        rows.agenda[state.id, GRACE] = rows.at(state.id, GRACE, state.at + state.policy.grace, r.EndGrace())
 
 
 def _signal_sent(state: State, event: e.SignalSent, rows: Rows) -> None:
@@ -380,6 +390,7 @@ Arriving: TypeAlias = (
     | r.TimeOutLocks
     | r.AwaitEnd
     | r.HearEnd
+    | r.EndGrace
 )
 
 
@@ -392,6 +403,8 @@ def item_of(request: Arriving) -> str:
             return rows_entities.LOCKS
         case r.TimeOutLocks():
             return rows_entities.TIMEOUT
+        case r.EndGrace():
+            return GRACE
         case r.AwaitEnd(execution=execution):
             return f"await/{execution}"
         case r.HearEnd(execution=execution):
@@ -409,6 +422,8 @@ def item_of(request: Arriving) -> str:
 
 
 def _ended(state: State, event: e.Event, rows: Rows) -> None:
+    if isinstance(event, e.ExecutionCancelled):
+        rows.agenda[state.id, GRACE] = None
     if state.awaited_by or state.gates:
         rows_entities.end(state, rows)
     if state.is_turn_open:

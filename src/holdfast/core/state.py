@@ -126,6 +126,8 @@ class State(msgspec.Struct, gc=False):
     entities: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
     retry_of: str = ""
+    #: exactly these entities, whatever the workflow and its blocks name by themselves
+    is_exact: bool = False
     #: the entities it works upon, by their place in the sorted set
     subjects: dict[int, Subject] = {}
     #: entities locked with them that are not worked upon: what they are parts of, and their groups
@@ -340,7 +342,8 @@ def _execution_started(state: State, event: e.ExecutionStarted) -> None:
     state.definition, state.input, state.actor = event.definition, event.input, event.actor
     state.labels, state.format = event.labels, event.format
     state.entity = event.entity or DEFAULT_ENTITY
-    state.entities, state.select, state.retry_of = event.entities, event.select, event.retry_of
+    state.entities, state.select = event.entities, event.select
+    state.retry_of, state.is_exact = event.retry_of, event.is_exact
     state.created_at = state.at
 
 

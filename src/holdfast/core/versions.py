@@ -16,7 +16,7 @@ import msgspec
 from .model import BlockOffer, JobSpec, Problem
 
 if TYPE_CHECKING:
-    from .program import Reads
+    from .program import Program, Reads
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 _VERSION = re.compile(rf"({_NUMBER}(?:\.{_NUMBER}){{0,2}})(?:-([0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*))?")
@@ -97,27 +97,29 @@ def with_padded(offer: BlockOffer) -> BlockOffer:
     return offer if version == offer.version else msgspec.structs.replace(offer, version=version)
 
 
-def pinned(references: Iterable[str], reads: Reads) -> tuple[dict[str, BlockOffer], list[Problem]]:
+def pinned(program: Program, reads: Reads) -> tuple[dict[str, BlockOffer], list[Problem]]:
     """The offer each reference stands for from now on, and a problem for each that stands for none."""
     offers: dict[str, BlockOffer] = {}
     problems: list[Problem] = []
-    for reference in references:
+    for reference in program.blocks:
         known = reads.offers(split(reference)[0])
         chosen = choose(reference, known)
         if chosen is None:
-            problems.append(missing(reference, known))
+            problems.append(missing(reference, known, program.used_at(reference)))
         else:
             offers[reference] = chosen
     return offers, problems
 
 
-def missing(reference: str, known: Sequence[BlockOffer]) -> Problem:
+def missing(reference: str, known: Sequence[BlockOffer], path: str = "") -> Problem:
+    """`path`: of the first step that uses it."""
     name, wanted = split(reference)
     if not known:
         return Problem(
             "HF0211",
             f"block `{name}` was never registered",
             help="start a worker that offers it: `holdfast worker -m MODULE`",
+            path=path,
         )
     versions = sorted({padded(offer.version) for offer in known}, key=order, reverse=True)
     listed = ", ".join(versions[:_SHOWN]) + (f" and {len(versions) - _SHOWN} more" if len(versions) > _SHOWN else "")
@@ -125,4 +127,4 @@ def missing(reference: str, known: Sequence[BlockOffer]) -> Problem:
         message = f"block `{name}` has no released version; there is {listed}"
     else:
         message = f"block `{name}` has no version {wanted}; there is {listed}"
-    return Problem("HF0771", message, help=f"name one that there is: `{name}:{versions[0]}`")
+    return Problem("HF0771", message, help=f"name one that there is: `{name}:{versions[0]}`", path=path)

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from .model import DEFAULT_ENTITY, Actor, BlockOffer, Failure, LogLine
+from .model import DEFAULT_ENTITY, Actor, BlockOffer, Failure, JobSpec, LogLine
+from .retrying import counts
 from .state import State, in_doubt
 from .verdict import verdict_of
 
@@ -27,6 +28,8 @@ class Summary(msgspec.Struct, array_like=True):
     doubts: int = 0
     acked_by: str = ""
     ack_note: str = ""
+    #: of one that has ended: how many entities had come how far, in the order of `subjects.Progress`
+    subjects: tuple[int, ...] = ()
 
 
 def summary_of(state: State) -> Summary:
@@ -42,12 +45,35 @@ def summary_of(state: State) -> Summary:
         len(in_doubt(state)) if state.status.is_ended else 0,
         state.acked_by,
         state.ack_note,
+        counts(state) if state.status.is_ended else (),
     )
 
 
 class Progress(msgspec.Struct, frozen=True):
     done: int
     total: int
+
+
+class SubjectCounts(msgspec.Struct, frozen=True):
+    """How far the entities of an execution have come."""
+
+    total: int
+    #: through all steps that are for them
+    done: int
+    failed: int
+    #: begun with, and not through
+    reached: int
+    never_reached: int
+    #: taken away by force
+    lost: int = 0
+
+
+def subject_counts(counted: tuple[int, ...]) -> SubjectCounts | None:
+    """Of numbers in the order of `subjects.Progress`."""
+    if not counted:
+        return None
+    never_reached, reached, done, failed, lost = counted
+    return SubjectCounts(sum(counted), done, failed, reached, never_reached, lost)
 
 
 class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,6 +124,8 @@ class StandingView(msgspec.Struct, frozen=True):
     refusal: RefusalView | None = None
     #: there are more lanes or waypoints than these
     is_more: bool = False
+    #: what it did was undone: not even force can resume it
+    is_rolled_back: bool = False
 
 
 class PlanStep(msgspec.Struct, frozen=True):
@@ -198,6 +226,12 @@ class ExecutionView(msgspec.Struct, frozen=True):
     #: who acknowledged its end, and with which words
     acked_by: str = ""
     ack_note: str = ""
+    #: of one that works on entities; of one that has not ended only in answers about that one
+    subjects: SubjectCounts | None = None
+    #: the execution it does again for what failed there
+    retry_of: str = ""
+    #: executions that do this one again; only in answers about one execution
+    retries: list[str] = []
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -329,7 +363,7 @@ class BlockView(msgspec.Struct, frozen=True):
     is_pivot: bool = False
 
 
-def hooks_of(offer: BlockOffer) -> list[str]:
+def hooks_of(offer: BlockOffer | JobSpec) -> list[str]:
     has = {"acquire": offer.has_acquire, "verify": offer.has_verify, "rollback": offer.has_rollback}
     return [name for name, there in has.items() if there]
 

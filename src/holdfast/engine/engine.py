@@ -191,23 +191,28 @@ class Engine:
         select: Sequence[str] = (),
         gates: Sequence[Gate] = (),
         priority: int | None = None,
+        retry_of: str = "",
+        is_exact: bool = False,
+        content: bytes = b"",
         reply: Reply,
     ) -> None:
-        """By published name, or with an inline definition (canonical bytes, and compiled)."""
+        """By published name, or with an inline definition (canonical bytes, and compiled). `content` is what the key
+        stands for, if it is not all of this."""
         self._admit()
         digest = blake2b(definition, digest_size=16).digest() if definition else b""
         ask = Ask(id or new_execution_id(), _PLACEHOLDER, reply)
         ask.request = StartExecution(ask.execution, spill(ask, input), workflow, digest, labels or {}, actor, entity,
-                                     tuple(entities), tuple(select), tuple(gates), priority)  # fmt: skip
+                                     tuple(entities), tuple(select), tuple(gates), priority, retry_of,
+                                     is_exact)  # fmt: skip
         ask.definition, ask.program = definition, program
         if key:
             ask.key = key
-            content: tuple[Any, ...] = (workflow, digest, input, labels or {}, *((entity,) if entity else ()))
+            said: tuple[Any, ...] = (workflow, digest, input, labels or {}, *((entity,) if entity else ()))
             if entities or select or gates or priority is not None:
                 # Without deadlines: they are counted from each request anew.
                 ahead = [(gate.kind, gate.what, gate.due) for gate in gates]
-                content = (*content, sorted(entities), sorted(select), ahead, priority)
-            ask.content = blake2b(pack(content), digest_size=16).digest()
+                said = (*said, sorted(entities), sorted(select), ahead, priority)
+            ask.content = content or blake2b(pack(said), digest_size=16).digest()
         self._put(ask)
 
     def signal(self, execution: str, name: str, value: Any, actor: Actor, reply: Reply, key: str = "") -> None:

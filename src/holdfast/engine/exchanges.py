@@ -100,9 +100,9 @@ class Exchanges:
         last is used while it is here: somebody has just edited it."""
         found = []
         for other in self.dispatch.sessions.values():
-            names = [name for name, offer in session.offers.items() if other.has_other(offer)]
-            if other is not session and names:
-                listed = ", ".join(f"`{name}`" for name in names)
+            offers = [offer for offer in session.offers.values() if other.has_other(offer)]
+            if other is not session and offers:
+                listed = ", ".join(f"`{offer.name}` {offer.version}" for offer in offers)
                 found.append(
                     f"worker {other.name} has other code for {listed} under the same version; its jobs come here"
                     f" as long as {session.name} lives. Restart {other.name}, or give the new code a new version"

@@ -102,6 +102,7 @@ class RevivingVerbs(SharedVerbs, InventoryVerbs):
             [_waypoint(step, program) for step in marks[-SHOWN:]],
             self._refusal(state, program) if state.status.is_ended else None,
             max(len(leaves), len(marks)) > SHOWN,
+            state.has_undone,
         )
 
     def _refusal(self, state: State, program: Program) -> RefusalView | None:

@@ -25,6 +25,7 @@ from holdfast.core.ids import is_id
 from holdfast.core.jobs import fold_jobs
 from holdfast.core.model import Actor, Status
 from holdfast.core.program import Program, WorkflowKey
+from holdfast.core.retrying import counts
 from holdfast.core.state import State
 from holdfast.core.version import VERSION
 from holdfast.core.versions import order, place, with_padded
@@ -40,6 +41,7 @@ from holdfast.core.views import (
     WorkflowView,
     hooks_of,
     log_view,
+    subject_counts,
 )
 from holdfast.language import (
     Definition,
@@ -58,13 +60,13 @@ from holdfast.store.records import Header
 from .engine import Engine
 from .items import Reply, committed, future_reply
 from .patience import PATIENCE, Patience, is_taking, worker_state
+from .planning import PlanningVerbs
 from .rebuild import rebuild, transitions
 from .retention import Keeping
 from .retention import keeping as default_keeping
 from .reviving import waits_of
 from .sharing import lock_rows
 from .showing import Unread, shown, view_of
-from .verdicts import VerdictVerbs
 from .why import Waiting, explain, offers, queue_reason, with_stumbles
 from .why_entities import contention_of
 from .wishes import Existing
@@ -75,7 +77,7 @@ LABEL_LIMIT = 64
 REASON_LIMIT = 2000
 
 
-class Service(VerdictVerbs):
+class Service(PlanningVerbs):
     """`engine` is None where nobody may write: then only the reading verbs work."""
 
     def __init__(
@@ -297,12 +299,13 @@ class Service(VerdictVerbs):
         id = self.resolve(actor, id)
         with self.store.reading() as queries:
             header = self._header(queries, actor, id)
-            view = view_of(queries, header)
+            view = msgspec.structs.replace(view_of(queries, header), retries=queries.retries_of(actor.tenant, id))
             if header.status.is_ended:
                 return view
             state = rebuild(queries, id)
             why = self._why(queries, state, waits_of(queries, state, approvals_only=True))
-        return msgspec.structs.replace(view, waiting=[reason.text for reason in why.reasons])
+        waiting = [reason.text for reason in why.reasons]
+        return msgspec.structs.replace(view, waiting=waiting, subjects=subject_counts(counts(state)))
 
     def executions(
         self,

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.codec import plain, unpack_summary
 from holdfast.core.model import DEFAULT_ENTITY, PAYLOAD_LIMIT, BlobRef, Status
 from holdfast.core.program import TooLong
-from holdfast.core.views import ExecutionView, LedgerLine, Progress, error_view
+from holdfast.core.views import ExecutionView, LedgerLine, Progress, error_view, subject_counts
 from holdfast.store.queries import Queries
 from holdfast.store.records import Header
 
@@ -49,6 +49,8 @@ def view_of(queries: Queries | None, header: Header) -> ExecutionView:
         verdict=summary.verdict,
         acked_by=summary.acked_by,
         ack_note=summary.ack_note,
+        subjects=subject_counts(summary.subjects),
+        retry_of=header.retry_of,
     )
 
 

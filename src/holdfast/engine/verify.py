@@ -17,10 +17,10 @@ from holdfast.core import requests as r
 from holdfast.core.codec import chain, pack, unpack, unpack_events
 from holdfast.core.errors import Refused
 from holdfast.core.ids import from_key, to_key
-from holdfast.core.model import DEFAULT_ENTITY, BlobRef, Effect, JobStatus, Status, blob_digest
-from holdfast.core.rows import AgendaRow, JobRow
+from holdfast.core.model import DEFAULT_ENTITY, BlobRef, Effect, JobKind, JobStatus, Status, blob_digest
+from holdfast.core.rows import GRACE, AgendaRow, JobRow
 from holdfast.core.snapshot import canonical, restore
-from holdfast.core.state import Job, State, apply, open_state, spec_of
+from holdfast.core.state import FAR, Job, State, apply, open_state, spec_of
 from holdfast.core.versions import place_of
 from holdfast.core.views import Summary, summary_of
 from holdfast.store.keeping import KEY_KEPT, lost_starts
@@ -295,6 +295,7 @@ class _Check:
             ("entity", header.entity or DEFAULT_ENTITY, storable(state.entity)),
             ("retention", header.retention, storable(state.retention)),
             ("retention hash", header.retention_hash, storable(state.retention_hash)),
+            ("retry-of", header.retry_of, state.retry_of),
         )
         for name, stored, folded in pairs:
             if stored != folded:
@@ -371,8 +372,14 @@ class _Check:
             f"timer/{timer.id}": (timer.due, r.FireTimer(timer.id)) for timer in state.timers.values()
         }
         for job in state.jobs.values():
-            if job.status is JobStatus.RESCHEDULED:
+            if job.status is JobStatus.RESCHEDULED and job.due != FAR:
                 expected[f"job/{job.id}"] = (job.due, r.ReleaseJob(job.id, job.attempt))
+        if state.status is Status.CANCELLING and items.pop(GRACE, None) is None:
+            left = [
+                job.id for job in state.jobs.values() if job.status is JobStatus.STARTED and _is_stopped(state, job)
+            ]
+            if left:
+                self.bad("I-18", f"jobs {left} were told to stop, and nothing on the agenda ends their time for it")
         if state.is_turn_open and not state.status.is_ended:
             expected[f"turn/{state.turn}"] = (-1, r.TakeTurn(state.turn))
         for item, (due, request) in expected.items():
@@ -427,6 +434,11 @@ def _is_same_summary(stored: bytes, folded: Summary) -> bool:
         return pack(msgspec.convert(unpack(stored), Summary)) == pack(folded)
     except (msgspec.MsgspecError, NotImplementedError):
         return False
+
+
+def _is_stopped(state: State, job: Job) -> bool:
+    is_at_work = job.status is JobStatus.STARTED and job.kind is not JobKind.VERIFY
+    return is_at_work and (job.is_stopping or not state.is_cleaning)
 
 
 def _refs(value: Any) -> Iterator[BlobRef]:

@@ -74,7 +74,7 @@ def _write_execution(turn: Turn, id: str, cached: Cached) -> None:
         state.version, cached.digest, cached.snapshot, cached.logs, state.run, state.created_at, state.at,
         state.started_at, state.ended_at, state.jobs_done, state.jobs_total, cached.summary,
         id in turn.created, id in turn.queued, entity=state.entity, retention=state.retention,
-        retention_hash=state.retention_hash,
+        retention_hash=state.retention_hash, retry_of=state.retry_of,
     )  # fmt: skip
     turn.headers[id] = header
     turn.batch.headers.append(header)

@@ -196,6 +196,8 @@ class EntityCompiler(StepCompiler):
                 fields[field] = yes_of(report, keys[key], key)
         if "priority" in keys:
             fields["priority"] = self._number(keys["priority"], "priority", -1_000_000, 1_000_000, int)
+        if "cancel-grace" in keys:
+            fields["grace"] = micros(report, keys["cancel-grace"])
         if "fail-fast" in keys:
             plan.is_fail_fast = yes_of(report, keys["fail-fast"], "fail-fast")
         if "max-failures" in keys:

@@ -28,6 +28,7 @@ from holdfast.core.program import (
     JobEnded,
     LockBroken,
     LockGranted,
+    Outline,
     Reads,
     ScheduleJob,
     SensorMoved,
@@ -40,7 +41,7 @@ from holdfast.core.program import (
     Wanted,
 )
 
-from . import again, entities, failing, flow, pinning, reaching, sharing, wanting
+from . import again, entities, failing, flow, outlining, pinning, reaching, sharing, wanting
 from .arranging import arrange, fitted, inner_at
 from .compiled import Parameter, Plan, Step, Workflow
 from .doing import ENTER
@@ -124,9 +125,19 @@ class YamlProgram:
     def acquires(self, input: Any, specs: Sequence[JobSpec]) -> tuple[Acquire, ...]:
         return wanting.acquires(self.workflow, input, specs)
 
+    def outline(self, specs: Sequence[JobSpec]) -> Outline:
+        return outlining.outline(self.arranged(specs))
+
+    def batches(self, total: int) -> list[int]:
+        return outlining.batches(self.workflow, total)
+
     def label(self, step: int) -> str:
         steps = self.workflow.steps
         return steps[step].label if 0 <= step < len(steps) else self.name
+
+    def used_at(self, block: str) -> str:
+        specs = self.workflow.specs
+        return next((s.path for s in self.workflow.steps if s.spec >= 0 and specs[s.spec].block == block), "")
 
     def find_step(self, name: str) -> int | None:
         found = self.workflow.find(name)

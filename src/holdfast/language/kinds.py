@@ -54,6 +54,7 @@ OF_ENTITIES: dict[str, str] = {
     "suspect-entity": "another execution left an entity in doubt, and the workflow says `require-clean`",
     "lock-conflict": "somebody else has one of the entities, and the workflow says `on-conflict: fail`",
     "lock-lost": "somebody took an entity away from it by force",
+    "abandoned": "it was cancelled, and the job did not stop in time (`HF0743`)",
     "gate-timeout": "a gate was not met before its deadline",
     "dependency-failed": "an execution that had to complete before did not",
 }

@@ -475,6 +475,8 @@ CONFIG_KEYS: tuple[Key, ...] = (
         "everybody until somebody has acknowledged it; `release`"),
     Key("lock", "map with `mode`, `timeout`, `on-conflict`", "how entities are locked"),
     Key("priority", "number", "in the queues of locks; the higher goes first; `0`"),
+    Key("cancel-grace", "duration", "what jobs have to stop when it is cancelled; what has not answered by then is "
+        "given up, its effect unknown; `30s`"),
     Key("require-clean", "yes or no", "fail where an entity is suspect"),
     Key("require-entities", "yes or no", "fail where there is no entity at all"),
     Key("concurrency", "number, `all`, `50%`, `-2`, `min(…)`, `max(…)`", "entities at the same time; `all`"),

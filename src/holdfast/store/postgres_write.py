@@ -24,7 +24,7 @@ _STEP: dict[str, Column] = {
 }  # fmt: skip
 new_headers = insert(
     "executions", id=byteas, tenant=texts, workflow=texts, workflow_version=bigints, definition=byteas,
-    created_at=bigints, entity=texts, **_STEP,
+    created_at=bigints, entity=texts, retry_of=byteas, **_STEP,
 )  # fmt: skip
 # Another engine may have written log lines or a snapshot without an event, so without a new version. Whoever
 # missed that would number lines twice, or declare fresh parts to stand for an old version: it has to reload.
@@ -159,8 +159,9 @@ def write(run: Run, batch: Batch, now: int, expected: Mapping[str, int]) -> list
 def _write_headers(run: Run, changed: list[Header], expected: Mapping[str, int]) -> Check | None:
     new_headers(run, sorted(
         (
-            to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, h.created_at, h.entity, h.status,
-            h.version, h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at, h.ended_at,
+            to_key(h.id), h.tenant, h.workflow, h.workflow_version, h.definition, h.created_at, h.entity,
+            to_key(h.retry_of) if h.retry_of else b"", h.status, h.version,
+            h.digest, h.snapshot, h.logs, h.run, h.updated_at, h.started_at, h.ended_at,
             h.jobs_done, h.jobs_total, h.summary, h.retention, h.retention_hash,
         )
         for h in changed if h.is_new

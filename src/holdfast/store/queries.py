@@ -37,7 +37,8 @@ from .sharing import SharingQueries, lock_row, watched
 
 HEADER = (
     "id, tenant, workflow, workflow_version, definition, status, version, digest, snapshot, logs, run,"
-    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, retention_hash"
+    " created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, retention_hash,"
+    " retry_of"
 )
 JOB = "execution, job, queue, block, since, attempt, incarnation, timeout"
 WORKER = "name, incarnation, engine, host, pid, slots, queues, blocks, registered_at, seen_at, lease, state"
@@ -147,6 +148,12 @@ class Queries(SharingQueries, EntityQueries):
         )
         found = self.rows(sql, (tenant, first, last, limit))
         return [id for (key,) in found if (id := from_key(bytes(key))).startswith(prefix)]
+
+    def retries_of(self, tenant: str, id: str, limit: int = 100) -> list[str]:
+        """Executions that do that one again, oldest first."""
+        # Word for word what the index is limited to: otherwise it would not be used.
+        sql = "SELECT id FROM executions WHERE tenant = ? AND retry_of = ? AND length(retry_of) > 0 ORDER BY id LIMIT ?"
+        return [from_key(bytes(key)) for (key,) in self.rows(sql, (tenant, to_key(id), limit))]
 
     def ids(self, after: bytes = b"", limit: int = 500) -> list[bytes]:
         """Stored keys in order, for scanners."""
@@ -383,11 +390,13 @@ def header_of(row: tuple[Any, ...]) -> Header:
     (
         key, tenant, workflow, number, definition, status, version, digest, snapshot, logs, run,
         created_at, updated_at, started_at, ended_at, jobs_done, jobs_total, summary, entity, retention, hash,
+        retry_of,
     ) = row  # fmt: skip
     return Header(
         from_key(bytes(key)), tenant, workflow, number, bytes(definition), Status(status), version,
         bytes(digest), snapshot, logs, run, created_at, updated_at, started_at, ended_at, jobs_done,
         jobs_total, bytes(summary), entity=entity, retention=retention, retention_hash=hash,
+        retry_of=from_key(bytes(retry_of)) if retry_of else "",
     )  # fmt: skip
 
 

@@ -56,6 +56,8 @@ class Header(msgspec.Struct):
     #: by which rule it is kept once it has ended, and together with which others
     retention: str = ""
     retention_hash: str = ""
+    #: execution it does again; never changes
+    retry_of: str = ""
 
 
 class Locked(msgspec.Struct):

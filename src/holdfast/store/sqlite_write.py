@@ -29,12 +29,12 @@ def write(db: apsw.Connection, batch: Batch, now: int, expected: Mapping[str, in
                 int(h.status), h.version,
                 h.digest, h.snapshot, h.logs, h.run, h.created_at, h.updated_at, h.started_at, h.ended_at,
                 h.jobs_done, h.jobs_total, h.summary, storable(h.entity), storable(h.retention),
-                storable(h.retention_hash),
+                storable(h.retention_hash), to_key(h.retry_of) if h.retry_of else b"",
             )
             for h in batch.headers if h.is_new
         ]  # fmt: skip
         if new:
-            many("INSERT INTO executions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", new)
+            many("INSERT INTO executions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", new)
         old = [h for h in batch.headers if not h.is_new]
         assert all(h.id in expected for h in old), "an execution was changed without having been locked"
         changed = [

@@ -59,3 +59,7 @@ CREATE TABLE entity_changes (
 
 -- A number that is given and not used does no harm: they only have to grow.
 CREATE SEQUENCE tickets;
+
+-- The execution that one does again, and the way back from there.
+ALTER TABLE executions ADD COLUMN retry_of bytea NOT NULL DEFAULT '';
+CREATE INDEX executions_retries ON executions (tenant, retry_of) WHERE length(retry_of) > 0;

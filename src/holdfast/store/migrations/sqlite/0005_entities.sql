@@ -62,3 +62,7 @@ CREATE TABLE tickets (
     last INTEGER NOT NULL
 ) STRICT;
 INSERT INTO tickets VALUES (1, 0);
+
+-- The execution that one does again, and the way back from there.
+ALTER TABLE executions ADD COLUMN retry_of BLOB NOT NULL DEFAULT x'';
+CREATE INDEX executions_retries ON executions (tenant, retry_of) WHERE length(retry_of) > 0;
