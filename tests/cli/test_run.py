@@ -221,3 +221,15 @@ def test_a_store_that_is_away_is_waited_for(hello: Path, capsys: pytest.CaptureF
     finally:
         owner.close(0)
     assert "waiting: the database is starting up" in capsys.readouterr().err
+
+
+def test_what_to_type_after_leaving_a_run_works_from_here(project: Path) -> None:
+    """The project is another folder than the one people are in."""
+    here = project.parent / "elsewhere"
+    here.mkdir(exist_ok=True)
+    left = holdfast("run", str(project / "slow.yaml"), "--timeout", "0.1", cwd=here)
+    assert left.code == 5, left
+    command = next(line for line in left.err.splitlines() if "go on with it" in line).split("holdfast ")[1]
+    assert command.startswith("-C ")
+    done = holdfast(*command.split(), cwd=here)
+    assert (done.code, done.out) == (0, "done\n"), done

@@ -30,7 +30,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "run": Entry("run", "Run a workflow here and now, durably."),
         "up": Entry("up", "Serve this project: engine, worker and API."),
         "worker": Entry("up", "Work for a server elsewhere."),
-        "demo": Entry("demo", "See a workflow run, fail a little, and recover."),
+        "demo": Entry("demo", "See a fleet upgraded, fail on purpose, and put back."),
     },
     "Look": {
         "ps": Entry("look", "List executions, newest first."),
@@ -166,7 +166,7 @@ def cli(ctx: click.Context, project: str, traceback: bool) -> None:
     """Durable workflows for people who change real infrastructure.
 
     \b
-      holdfast demo               see it work, in ten seconds
+      holdfast demo               see it work, in fifteen seconds
       holdfast init               begin a project here
       holdfast run hello.yaml     run a workflow
     """

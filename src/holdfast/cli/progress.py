@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.lanes import FINALLY, HANDLER, ROOT_LANE, WAITING, Op
+from holdfast.core.state import FAR
+
+from .fleet import Fleet
 
 if TYPE_CHECKING:
     from holdfast.language import YamlProgram
@@ -142,6 +145,8 @@ class Progress:
         self.error = ""
         self.retries = 0
         self.run = 1
+        #: how each entity fares, of one that works upon entities
+        self.fleet = Fleet(self._label)
         self._rows: list[Row] = []
         self._by_step: dict[int, Row] = {}
         self._jobs: dict[int, tuple[Row, Work]] = {}
@@ -213,15 +218,18 @@ class Progress:
 
     def _row(self, step: int) -> Row:
         if step not in self._by_step:
-            label = self.program.label(step) if self.program is not None else f"step {step + 1}"
-            self._by_step[step] = Row(label, 0, "block", step)
+            self._by_step[step] = Row(self._label(step), 0, "block", step)
             self._rows.append(self._by_step[step])
         return self._by_step[step]
+
+    def _label(self, step: int) -> str:
+        return self.program.label(step) if self.program is not None else f"step {step + 1}"
 
     # --- events -------------------------------------------------------------------------------------
     def apply(self, event: dict[str, Any]) -> Row | None:
         """Take one event in; the answer is the row that it is about, if any."""
         self.seq = max(self.seq, event["seq"])
+        self.fleet.apply(event)
         at = event["at"]
         match event["type"]:
             case "ExecutionStarted":
@@ -236,11 +244,13 @@ class Progress:
                 return self._at(event["lane"])
             case "JobScheduled":
                 row, work = self._row(event["step"]), Work(since=at, lane=event.get("lane", 0))
+                self._jobs[event["job"]] = (row, work)
+                if event.get("kind", "EXECUTE") != "EXECUTE":
+                    return row  # it looks at what the step did, or undoes it, and is no passage through it
                 row.passed, row.is_caught, row.visit = "", False, event.get("visit", 1)
                 # The lane visits the step anew, or was resumed there; its earlier passage is history.
                 row.jobs = {id: x for id, x in row.jobs.items() if x.lane != work.lane or x.state not in OVER}
                 row.jobs[event["job"]] = work
-                self._jobs[event["job"]] = (row, work)
                 return row
             case "TimerSet":
                 if event.get("depth", WAITING) == WAITING:
@@ -256,6 +266,8 @@ class Progress:
                     rested.due = 0
             case "CancelRequested":
                 self.status = "CANCELLING"
+            case "RollbackPlanned":
+                self.status = "ROLLBACK"
             case "ErrorRaised":
                 self.status, self.error = "ERROR", (event["failure"] or {}).get("message", "")
             case "ExecutionCompleted":
@@ -285,7 +297,8 @@ class Progress:
                 failure = event.get("failure")
                 work.state, work.due = "retry", event["due"]
                 work.note = failure["message"] if failure else ""
-                self.retries += failure is not None
+                # One that waits for a look at what came of it may never be tried again.
+                self.retries += failure is not None and event["due"] < FAR
             case "JobReleased":
                 work.state = "queued"
             case "JobCancelled":
@@ -469,6 +482,9 @@ class Progress:
             row = self._at(lane)
             if row is not None:
                 yield row, due
+
+    def work(self, job: int) -> Work:
+        return self._jobs[job][1]
 
     def row_of(self, lane: int) -> Row | None:
         """Where a lane is."""

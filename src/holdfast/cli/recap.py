@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import Any
 
@@ -10,9 +11,11 @@ import msgspec
 
 from holdfast.core.views import ErrorView, ExecutionView
 
+from .fleet import Fleet
+from .fleet_view import SPARE, has_lines, tell_each
 from .progress import Progress
 from .refusals import CANCELLED, FAILED, OK, UNSAFE, dumps
-from .text import bold, dim, plural, say, status, style, took, value_lines
+from .text import bold, dim, is_plain, plural, say, status, style, table, took, value_lines
 
 
 def exit_status(view: ExecutionView) -> int:
@@ -40,7 +43,10 @@ def emit(view: ExecutionView, output: str, *, detached: bool = False) -> None:
         click.echo("\n".join(value_lines(view.output)))
 
 
-def recap(view: ExecutionView, progress: Progress | None = None) -> None:
+def recap(view: ExecutionView, progress: Progress | None = None, *, tells_next: bool = True) -> None:
+    fleet = progress.fleet if progress is not None else None
+    if fleet and (is_plain() or not has_lines(fleet, shutil.get_terminal_size().lines - SPARE - 1)):
+        tell_each(fleet)  # otherwise the lines that were drawn last say it
     # Of a run after the first one, the time of that run.
     began = progress.began if progress is not None and view.run > 1 else view.created_at
     parts = [took((view.ended_at or view.updated_at) - began)]
@@ -60,7 +66,10 @@ def recap(view: ExecutionView, progress: Progress | None = None) -> None:
     elif view.status.startswith(("FAILED_SAFE", "CANCELLED")):
         undone = view.verdict.partition(": ")[2] if "undone" in view.verdict else ""
         say(dim(f"  safe: {undone or 'nothing was left behind'}"))
-    if exit_status(view) != OK:
+    if tells_next and fleet and (steps := next_steps(view, fleet)):
+        say(dim("  next:"))
+        say(table((), [[command, dim(why)] for command, why in steps], indent="    "))
+    elif tells_next and exit_status(view) != OK:
         short = view.id[:8]
         commands = [f"holdfast why {short}", f"holdfast show {short}", f"holdfast resume {short} --dry-run"]
         say(dim(f"  next: {' | '.join([*commands, *next_commands(view)])}"))
@@ -80,6 +89,20 @@ def next_commands(view: ExecutionView) -> list[str]:
     if name != "COMPLETED" or (view.subjects is not None and view.subjects.done < view.subjects.total):
         found.append(f"holdfast retry {short}{'' if is_whole else ' --failed'}")
     return found
+
+
+def next_steps(view: ExecutionView, fleet: Fleet) -> list[tuple[str, str]]:
+    """The same for a run on entities, and what each is good for."""
+    doubtful = fleet.doubtful
+    names = ", ".join(member.id for member in doubtful[:3]) + (
+        f" and {len(doubtful) - 3} more" if len(doubtful) > 3 else ""
+    )
+    why = {
+        "ledger": "what is left, and why",
+        "ack": f"once {names} {'is' if len(doubtful) == 1 else 'are'} right" if names else "once it is put right",
+        "retry": "again, for those it did not get through",
+    }
+    return [(command, why.get(command.split()[1], "")) for command in next_commands(view)]
 
 
 def show_error(error: ErrorView, indent: str = "  ") -> None:

@@ -33,7 +33,7 @@ from .recap import emit, exit_status, recap
 from .refusals import INTERRUPTED, TIMED_OUT, show_problems
 from .screens import screen_for
 from .sessions import GONE, Owner, Session, open_session
-from .settings import Settings
+from .settings import Settings, shown_path
 from .text import bold, dim, plural, say, style, took
 from .upon import upon, upon_options
 
@@ -160,6 +160,8 @@ class Asked:
         self.file, self.key, self.labels, self.timeout, self.detach = file, key, labels, timeout, detach
         self.resume, self.browser, self.quiet, self.output = resume, browser, quiet, output
         self.start: dict[str, Any] = {}
+        #: what to type next is said at the end; not where somebody else does that
+        self.tells_next = True
 
 
 class Run:
@@ -176,6 +178,7 @@ class Run:
         self.logs = 0
         #: how it ended, once it has
         self.view: ExecutionView | None = None
+        self.progress: Progress | None = None
 
     def go(self) -> int:
         try:
@@ -216,8 +219,8 @@ class Run:
         finally:
             screen.close()
         if not asked.quiet:
-            recap(view, screen.progress)
-        self.view = view
+            recap(view, screen.progress, tells_next=asked.tells_next)
+        self.view, self.progress = view, screen.progress
         emit(view, asked.output)
         self._close(exit_status(view))
         return exit_status(view)
@@ -328,8 +331,14 @@ class Run:
     def _leave(self) -> None:
         session = self.session
         if isinstance(session, Owner):
-            modules = "".join(f" -m {module}" for module in _shown(modules_of(self.settings["modules"], self._path())))
-            say(f"  go on with it:  {bold(f'holdfast run --continue {self.id[:8]}{modules}')}")
+            at, modules = "", modules_of(self.settings["modules"], self._path())
+            project, here = self.settings.project.resolve(), Path.cwd()
+            if project not in (here, *here.parents):
+                # From here nobody would find it: as if from there.
+                at = f" -C {shown_path(project)}"
+                modules = [os.path.relpath(module, project) if "/" in module else module for module in modules]
+            said = "".join(f" -m {module}" for module in (modules if at else _shown(modules)))
+            say(f"  go on with it:  {bold(f'holdfast{at} run --continue {self.id[:8]}{said}')}")
         else:
             say(f"  it goes on at {session.address}; follow it:  {bold(f'holdfast watch {self.id[:8]}')}")
         if running := session.running():
@@ -354,8 +363,6 @@ def _program_of(session: Session, id: str) -> YamlProgram | None:
 
 
 def _shown(modules: list[str]) -> list[str]:
-    from .settings import shown_path
-
     return [shown_path(Path(module)) if "/" in module else module for module in modules]
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.core.lanes import APPROVAL, HANDLER, WAITING, Op
+from holdfast.core.state import FAR
 from holdfast.core.views import LogView
 
-from .progress import GROUPS, OVER, Progress, Row
-from .text import MARKS, clip, columns, dim, is_plain, say, style, took
+from . import fleet_view
+from .progress import GROUPS, OVER, WAITS, Progress, Row
+from .text import MARKS, clip, columns, dim, is_plain, plural, say, style, took
 
 _LEVELS = {"WARNING": "yellow", "ERROR": "red"}
 _SPIN = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -99,18 +101,38 @@ class PlainScreen:
             self._pausing()
         match event["type"]:
             case "JobSucceeded" if row is not None:
-                work = row.jobs[event["job"]]
+                work = progress.work(event["job"])
                 tries = f", attempt {work.attempt}" if work.attempt > 1 else ""
-                self._line(at, "ok", row.title, f"({took(at - work.since)}{tries})")
+                word = {"ROLLBACK": "undone", "VERIFY": ""}.get(progress.fleet.of(event["job"])[1], "ok")
+                if word:  # what a look has found is said by the event that follows
+                    self._line(at, word, self._title(row, event), f"({took(at - work.since)}{tries})")
             case "JobFailed" if row is not None:
-                self._line(at, "failed", row.title, event["failure"]["message"])
+                is_undoing = progress.fleet.of(event["job"])[1] == "ROLLBACK"
+                what = "kept" if is_undoing else "failed"
+                message = event["failure"]["message"]
+                if event["failure"]["kind"] == "outcome-unknown" and (seen := progress.fleet.reason(event["job"])):
+                    message = f"{seen}; outcome unknown, so it is not repeated"
+                self._line(at, what, self._title(row, event), f"not undone: {message}" if is_undoing else message)
             case "JobRescheduled" if row is not None:
-                pause = took(event["due"] - at)
                 failure = event.get("failure")
                 why = f"attempt {event['attempt']} failed: {failure['message']}; " if failure else ""
-                self._line(at, "retry", row.title, f"{why}again in {pause}")
+                then = "verify looks what came of it" if event["due"] >= FAR else f"again in {took(event['due'] - at)}"
+                self._line(at, "unknown" if event["due"] >= FAR else "retry", self._title(row, event), why + then)
             case "JobCancelled" if row is not None:
-                self._line(at, "stopped", row.title)
+                self._line(at, "stopped", self._title(row, event))
+            case "EffectVerified" if row is not None:
+                found = {"DONE": "it took effect", "NONE": "nothing was changed"}
+                self._line(at, "looked", self._title(row, event), found.get(event["effect"], "still unknown"))
+            case "EntitiesFound" if progress.fleet:
+                self._line(at, "found", plural(len(progress.fleet), "entity").replace("entitys", "entities"))
+            case "EntitiesQueued" | "EntitiesWatched":
+                self._line(at, "waits", f"for {event['watch']}, which somebody else holds")
+            case "EntitiesLocked" if progress.fleet:
+                self._line(at, "locked", "all of them")
+            case "RollbackPlanned":
+                self._line(at, "rollback", plural(len(event["jobs"]), "effect"), "to undo, newest first")
+            case "EntrySettled" if row is not None and event["outcome"] == "SKIPPED_BELOW_FAILURE":
+                self._line(at, "kept", self._title(row, event), "not undone: what came after it is still there")
             case "TimerSet" if event.get("depth", WAITING) == WAITING:
                 self._pause = event
             case "SignalReceived":
@@ -128,6 +150,10 @@ class PlainScreen:
                 self._line(at, "cancel", f"asked for by {event['actor']['name']}", event.get("reason", ""))
             case "LaneAdvanced":
                 self._listening(event, at)
+
+    def _title(self, row: Row, event: dict[str, Any]) -> str:
+        entity, _ = self.progress.fleet.of(event["job"])
+        return f"{entity} › {row.title}" if entity else row.title
 
     def _listening(self, event: dict[str, Any], at: int) -> None:
         short = self.progress.id[:8]
@@ -215,10 +241,12 @@ class LiveScreen:
         """rich redraws by itself."""
 
     def _draw(self) -> Any:
+        from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
         now = now_us()
+        fleet = self.progress.fleet
         rows = self._window()
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True, overflow="ellipsis", max_width=max(20, self._console.width // 2))
@@ -234,11 +262,21 @@ class LiveScreen:
             label.append(mark, style=colour)
             label.append(f" {row.label}", style="dim" if faint else "bold" if row.state == "failed" else "")
             grid.add_row(label, Text(time_text, style="dim"), Text(note, style=_note_style(row)))
-        return grid
+        if not fleet:
+            return grid
+        room = self._console.height - fleet_view.SPARE - len(rows)
+        parts = fleet_view.drawn(fleet, now, self._console.width, room)
+        return Group(grid, *parts) if rows else Group(*parts)
 
     def _window(self) -> list[Row | str]:
         """All rows, or as many as fit: what is over goes first, then what is far ahead."""
         rows, limit = self.progress.rows, max(6, self._console.height - 8)
+        if fleet := self.progress.fleet:
+            # What is done for each entity is seen there; here is what is done once, as soon as it is.
+            rows = [
+                r for r in rows if r.step not in fleet.steps and (r.kind in WAITS or r.jobs) and r.lanes | r.jobs.keys()
+            ]
+            limit = max(3, limit - len(fleet))
         if len(rows) <= limit:
             return [*rows]
         active = [i for i, row in enumerate(rows) if row.state not in OVER and row.state != "pending"]
