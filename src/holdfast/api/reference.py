@@ -12,6 +12,7 @@ from .routes import API, Route, Router
 TITLES = {
     "workflows": "Workflows",
     "executions": "Executions",
+    "planning": "Plan and retry",
     "reviving": "Resume, replay, approve",
     "verdicts": "Ledger, rollback, ack",
     "sharing": "Locks and sensors",
