@@ -14,6 +14,7 @@ TITLES = {
     "executions": "Executions",
     "reviving": "Resume, replay, approve",
     "verdicts": "Ledger, rollback, ack",
+    "planning": "Plan and retry",
     "sharing": "Locks and sensors",
     "entities": "Entities",
     "system": "The system",
