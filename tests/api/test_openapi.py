@@ -58,6 +58,8 @@ def calls(route: Route, sample: Sample) -> list[tuple[str, Any]]:
         "executions_signal": [{"name": "go", "value": {"a": 1}}],
         "executions_cancel": [{"reason": "enough"}],
         "system_apply_retention": [{}, {"dry_run": True}],
+        "planning_plan": [{"workflow": "echo"}, {"definition": ECHO, "input": {}}],
+        "planning_retry": [{}, {"force": True}],
         "reviving_resume": [{"dry_run": True}, {"force": True, "reason": "looked"}],
         "reviving_replay": [{"from": "0", "force": True, "dry_run": True}, {"from": "start", "force": True}],
         "reviving_act": [{"action": "resume", "dry_run": True}, {"action": "replay", "from": "start", "force": True}],
@@ -88,7 +90,7 @@ def calls(route: Route, sample: Sample) -> list[tuple[str, Any]]:
         ids = [sample.asking]
     elif route.tag == "reviving" and route.method == "POST":
         ids = [sample.failed]
-    elif route.name in ("executions_purge", "compat_ack"):
+    elif route.name in ("executions_purge", "compat_ack", "planning_retry"):
         ids = [sample.ended]
     elif route.method != "GET":
         ids = [sample.running]
