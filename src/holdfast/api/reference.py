@@ -15,7 +15,6 @@ TITLES = {
     "planning": "Plan and retry",
     "reviving": "Resume, replay, approve",
     "verdicts": "Ledger, rollback, ack",
-    "planning": "Plan and retry",
     "sharing": "Locks and sensors",
     "entities": "Entities",
     "system": "The system",

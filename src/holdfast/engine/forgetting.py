@@ -32,7 +32,10 @@ def purge(service: Service, actor: Actor, id: str) -> ExecutionView:
         if header is None:
             raise UnknownExecution(service.unknown(id))
         view = view_of(queries, header)
+        retries = queries.retries_of(actor.tenant, id, limit=1)
     _may_go(header)
+    if retries:
+        raise WrongStatus(f"execution {id} is still needed by another that is kept: {retries[0]} does it again")
     if forget(service.store, service.engine, service.keeping, [header]) != [id]:
         raise TooBusy(f"execution {id} has moved meanwhile; look at it, and ask again")
     return view
@@ -46,8 +49,6 @@ def _may_go(header: Header) -> None:
             f"execution {header.id} ended {header.status.name} and left something behind; it is kept until somebody"
             f" acknowledges that: `holdfast ack {header.id} --note TEXT`"
         )
-    if not is_forgettable(header):
-        raise WrongStatus(f"execution {header.id} is still needed by another that is kept")
 
 
 def apply(service: Service, actor: Actor, *, dry_run: bool = False) -> PurgeView:

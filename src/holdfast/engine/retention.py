@@ -66,7 +66,7 @@ def rule_of(text: str, system: Rule) -> Rule:
 
 def is_forgettable(header: Header) -> bool:
     """Whether it may be forgotten at all, now or later."""
-    return header.status.is_ended and not is_unsafe(header) and not is_held(header)
+    return header.status.is_ended and not is_unsafe(header)
 
 
 def is_unsafe(header: Header) -> bool:
@@ -80,11 +80,6 @@ def is_unsafe(header: Header) -> bool:
         return bool(summary.doubts or (header.status is Status.CANCELLED and summary.residue))
     except msgspec.MsgspecError:
         return True  # nobody can tell
-
-
-def is_held(header: Header) -> bool:
-    """Something else that is kept needs it. Nothing does, as long as no execution is the parent of another."""
-    return False
 
 
 def cut(rule: Rule, now: int, nth_newest: Callable[[int], Place | None]) -> Place:
