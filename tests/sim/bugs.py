@@ -157,7 +157,7 @@ def takes_lost_for_undelivered(patch: Patch) -> None:
     )  # fmt: skip
 
 
-@bug("I-33")
+@bug("I-32", "I-33")
 def calls_failures_harmless(patch: Patch) -> None:
     """A failed attempt is taken to have done nothing."""
     patch(ledger_module, "effect_of_failure", lambda spec, said: Effect.NONE)
@@ -293,7 +293,7 @@ def takes_unknown_for_done(patch: Patch) -> None:
     patch(Driver, "has_happened", lambda self, batch: True)
 
 
-@bug("I-7")
+@bug("I-7", "I-45")
 def takes_unknown_for_failed(patch: Patch) -> None:
     """A commit of unknown outcome is taken not to have happened."""
     patch(Driver, "has_happened", lambda self, batch: False)

@@ -30,7 +30,6 @@ RARE = (
     "attempt cancelled",
     "cancel asked again",
     "decided again after a conflict",
-    "device refused a stale fence",
     "device refused what was given up",
     "effect looked at",
     "entities granted after waiting",

@@ -111,6 +111,21 @@ def worker_crash(world: World, event: Event) -> bool:
     return True
 
 
+@fault("worker dies at work")
+def worker_dies_at_work(world: World, event: Event) -> bool:
+    """In the middle of an attempt, so that nobody can say what came of it."""
+    workers = [worker for worker in world.workers if worker.is_alive and worker.held and worker.home is None]
+    if not workers:
+        return False
+    worker = world.pick(workers, event.b)
+    if event.c < 0.3:
+        worker.die()
+        world.later(event.between(20 * MS, SECOND), world.hire(f"{worker.name}x").begin)
+    else:
+        worker.restart(event.between(20 * MS, SECOND))
+    return True
+
+
 @fault("worker pause")
 def worker_pause(world: World, event: Event) -> bool:
     """Longer than a lease, sometimes: it comes back to find its jobs given up."""
@@ -324,5 +339,8 @@ def force_release(world: World, event: Event) -> bool:
     ]
     if not held:
         return False
-    world.free(*world.pick(held, event.b))
+    # Mostly because somebody waits for it.
+    claims = world.tables.about_entities.at
+    wanted = [place for place in held if len(claims.get(("default", place[1]), ())) > 1]
+    world.free(*world.pick(wanted or held, event.b))
     return True

@@ -125,6 +125,7 @@ fleet({"step": "put luck=0.5", "retry": _RETRY}, {"step": "fix luck=0.4", "retry
 fleet({"step": "put slow=0.4", "timeout": "800ms", "retry": _RETRY}, {"step": "both slow=0.3", "timeout": "800ms"},
       name="too-slow")  # fmt: skip
 fleet("fix", "put luck=0.2", name="urgent", priority=5)
+fleet("any slow=0.6", "sure slow=0.4", name="at-length")
 FLEET = tuple(PICKS)
 
 

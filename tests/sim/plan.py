@@ -61,11 +61,11 @@ class Plan(NamedTuple):
     events: tuple[Event, ...]
 
 
-_NAMES = tuple(MODELS)
+_OTHERS = tuple(name for name in MODELS if name not in PICKS)
 
 
 def _start(random: Callable[[], float], is_fleet: bool) -> Wanted:
-    names = FLEET if is_fleet and random() < 0.9 else _NAMES
+    names = FLEET if is_fleet and random() < 0.9 else _OTHERS
     at, name, has_key = int(random() * 400) * MS, names[int(random() * len(names))], random() < 0.75
     return Wanted(at, name, has_key, PICKS[name](random) if name in PICKS else Upon())
 
@@ -81,9 +81,12 @@ def draw(seed: int, only: tuple[int, ...] | None = None) -> Plan:
     for number in range(4 + int(random() * 4)):
         name = bag[int(random() * len(bag))]
         events.append(Event(number, int(random() * WINDOW) + 50 * MS, name, random(), random(), random()))
-    # Where entities are worked upon, most are: it is who meets whom that matters.
+    # Where entities are worked upon, most are, and workers die: it is who meets whom that matters, and what remains.
     is_fleet = random() < 0.4
-    starts = tuple(_start(random, is_fleet) for _ in range(3 + int(random() * 1.9)))
+    starts = tuple(_start(random, is_fleet) for _ in range(3 + int(random() * 1.9) + 2 * is_fleet))
+    for number in range(len(events), len(events) + (int(random() * 3) if is_fleet else 0)):
+        at = int(random() * WINDOW) + 50 * MS
+        events.append(Event(number, at, "worker dies at work", random(), random(), random()))
     engines = 2 + (random() < 0.15)
     local = (0, 0, 0, 1, 1, 2)[int(random() * 6)]
     return Plan(
