@@ -138,6 +138,22 @@ class Neighbour:
 _STEPS = sequence(1000, "bench.tick") | {"name": "neighbour"}
 
 
+def _cpu_of(subject: Subject, workflow: str) -> tuple[float, float]:
+    """Seconds of CPU that the engine's thread uses to grant all locks, and to take them back, while nothing else
+    happens: what others wait for on a machine that has nothing else to do."""
+    holdfast = subject.holdfast
+    assert holdfast is not None
+    (thread,) = [each for each in threading.enumerate() if each.name == "holdfast-committer"]
+    assert thread.ident is not None
+    clock = time.pthread_getcpuclockid(thread.ident)
+    began = time.clock_gettime(clock)
+    view = holdfast.service.start(holdfast.actor, workflow=workflow, select=[ALL])
+    granted = time.clock_gettime(clock)
+    holdfast.service.signal(holdfast.actor, view.id, "end")
+    holdfast.service.wait(holdfast.actor, view.id)
+    return granted - began, time.clock_gettime(clock) - granted
+
+
 def stall(topology: str, postgres: str, repeat: int, many: int) -> None:
     """The longest gap between two commits of another execution: alone, and while locks on so many entities are
     granted, or given back, in one commit."""
@@ -147,6 +163,7 @@ def stall(topology: str, postgres: str, repeat: int, many: int) -> None:
         service, actor = holdfast.service, holdfast.actor
         fill(subject, 1, many)
         workflow = subject.client.publish(holding())
+        cpu = [_cpu_of(subject, workflow) for _ in range(repeat)]
         longest: dict[str, list[float]] = {"alone": [], "grant": [], "end": []}
         typical: list[float] = []
         with Neighbour(subject) as neighbour:
@@ -173,6 +190,8 @@ def stall(topology: str, postgres: str, repeat: int, many: int) -> None:
         kops, syncs = calibrate()
         emit(
             f"holdfast-{topology}", "entity-stall", entities=many, repeat=repeat,
+            grant_cpu_ms=statistics.median(c[0] for c in cpu) * 1e3,
+            end_cpu_ms=statistics.median(c[1] for c in cpu) * 1e3,
             gap_ms=statistics.median(typical) * 1e3, alone_ms=statistics.median(longest["alone"]) * 1e3,
             grant_ms=statistics.median(longest["grant"]) * 1e3, grant_ms_max=max(longest["grant"]) * 1e3,
             end_ms=statistics.median(longest["end"]) * 1e3, end_ms_max=max(longest["end"]) * 1e3,

@@ -50,7 +50,8 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
 
     given = reads.load(state.id, request.input)
     input, problems = program.check_input(given)
-    gates, wrong = _ahead(program, request, None if problems else (input,), now, reads)
+    policy = program.policy
+    gates, wrong = _ahead(program, policy, request, None if problems else (input,), now, reads)
     problems += wrong
     offers, unknown = versions.pinned(program, reads)
     problems += unknown
@@ -80,7 +81,6 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
         return [*events, e.ExecutionFailed(Status.FAILED_SAFE, failure=_invalid(problems))], None
     if specs:
         events.append(e.BlocksPinned(specs))
-    policy = program.policy
     if policy.works_on_entities and request.priority is not None:
         policy = msgspec.structs.replace(policy, priority=request.priority)
     if policy != _PLAIN:
@@ -97,7 +97,7 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
 
 
 def _ahead(
-    program: p.Program, request: r.StartExecution, input: tuple[Any] | None, now: int, reads: p.Reads
+    program: p.Program, policy: Policy, request: r.StartExecution, input: tuple[Any] | None, now: int, reads: p.Reads
 ) -> tuple[tuple[Gate, ...], list[Problem]]:
     """The gates before it, and what is wrong with them or with the entities it was started on. Without an input that
     can be used, only what was asked for with the start is looked at."""
@@ -106,8 +106,10 @@ def _ahead(
     try:
         if input is not None:
             gates = (*program.gates(*input, now), *gates)
+        if not (gates or policy.works_on_entities or request.entities or request.select):
+            return gates, problems  # most have nothing before them
         problems += misfits(gates)
-        if program.policy.works_on_entities:
+        if policy.works_on_entities:
             asked_for(program, request.entities, request.select)
             if input is not None:
                 program.wanted(*input)

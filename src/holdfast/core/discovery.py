@@ -138,19 +138,20 @@ def found_event(
     subjects = [each for type in types for each in sorted(by_type[type], key=_ID)]
     groups = () if works_on_groups else [each.id for each in found.values() if each.type == "group"]
     parents = _parents(found, subjects, tenant, reads)
-    asked = lock_set({each.id: mode for each in subjects}, parents, groups)
-    modes = tuple(asked.pop(each.id) for each in subjects)
+    ids = tuple(map(_ID, subjects))
+    asked = lock_set(dict.fromkeys(ids, mode), parents, groups)
+    modes = tuple(map(asked.pop, ids))
     return e.EntitiesFound(
-        tuple(each.id for each in subjects),
-        tuple(each.type for each in subjects),
+        ids,
+        tuple(map(_TYPE, subjects)),
         modes,
         tuple(asked),
         tuple(asked.values()),
-        tuple(_outermost(each.id, parents) for each in subjects) if parents else (),
+        tuple(_outermost(id, parents) for id in ids) if parents else (),
     )
 
 
-_ID = attrgetter("id")
+_ID, _TYPE = attrgetter("id"), attrgetter("type")
 
 
 def _parents(found: Mapping[str, Found], subjects: Iterable[Found], tenant: str, reads: p.Reads) -> dict[str, str]:

@@ -67,6 +67,7 @@ def order(version: str) -> Order:
     return numbers, not parts, tuple((not p.isdigit(), int(p) if p.isdigit() else 0, p) for p in parts)
 
 
+@lru_cache(maxsize=4096)
 def fits(version: str, wanted: str) -> bool:
     """Whether a version is one of those that `wanted`, maybe a part of one, stands for."""
     if version == wanted or (padded(version) == padded(wanted) and wanted.count(".") >= 2):

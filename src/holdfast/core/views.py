@@ -33,7 +33,8 @@ class Summary(msgspec.Struct, array_like=True):
 
 
 def summary_of(state: State) -> Summary:
-    doubts = in_doubt(state) if state.status.is_ended else ()
+    is_ended = state.status.is_ended
+    doubts = in_doubt(state) if is_ended else ()
     return Summary(
         state.actor,
         state.labels,
@@ -42,7 +43,7 @@ def summary_of(state: State) -> Summary:
         state.failed_step,
         state.residue,
         state.cancel_reason,
-        verdict_of(state, doubts),
+        verdict_of(state, doubts) if is_ended else "",
         len(doubts),
         state.acked_by,
         state.ack_note,
