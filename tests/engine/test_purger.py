@@ -87,6 +87,16 @@ def test_of_a_thousand_with_the_rule_three_the_newest_three_are_left(store: Stor
         assert q.count("history") == 3
 
 
+def test_what_a_kept_one_does_again_is_kept_with_it(store: Store, engine: Engine) -> None:
+    fill(engine, [ended(n, n) for n in (1, 2, 3)] + [ended(9, 40, workflow="other", retry_of=an_id(1))])
+    assert purge_all(Purger(store, engine, keeping("1"))) == 1
+    assert left(store) == {1, 3, 9}
+    fill(engine, [ended(10, 50, workflow="other")])
+    while purge_all(Purger(store, engine, keeping("1"))):
+        pass  # first the retry, which a newer one has pushed out; then nobody needs what it did again
+    assert left(store) == {3, 10}
+
+
 def test_time_brings_it_about_without_anything_ending(store: Store, engine: Engine) -> None:
     fill(engine, [ended(n, 10 * n) for n in range(5)])  # at 0, 10, 20, 30, 40 minutes
     purger = Purger(store, engine, keeping("max(30m, 1)"))
