@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,11 @@ from holdfast.api.server import Server
 from holdfast.client import Client
 from holdfast.core.model import Actor
 from holdfast.embedded import Embedded
+
+def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # whoever waits in vain is stopped by the suite's own limit
+        time.sleep(0.01)
+
 
 ECHO = {"name": "echo", "steps": [{"block": "test.echo", "input": {"value": "hello"}}]}
 LONG = {"name": "long", "steps": [{"block": "test.sleep", "input": {"seconds": 60}}]}
@@ -69,6 +75,20 @@ class House:
     def take_lock(self, entity: str, name: str) -> str:
         """An execution that holds that lock, or waits for it."""
         return self.start({"name": "locked", "lock": {"name": name, "entity": entity}, "steps": ["wait-signal never"]})
+
+    def take_entity(self, entity: str) -> str:
+        """An execution that holds that entity, or waits for it."""
+        upon = {"run-on": "server", "acquire": [{"ids": [entity]}]}
+        return self.start({"name": "upon", **upon, "steps": ["wait-signal never"]})
+
+    def leave_undecided(self, entity: str, witness: Path) -> str:
+        """An execution that did something to that entity, failed, and waits for a decision."""
+        self.client.put_entity(entity, type="device")
+        upon = {"run-on": "device", "acquire": [{"ids": [entity]}], "config": {"rollback": "manual"}}
+        did = {"block": "test.undoable", "input": {"path": str(witness), "key": entity}}
+        id = self.start({"name": "undecided", **upon, "steps": [did, "fail no"]})
+        until(lambda: self.client.show(id).status == "ERROR")
+        return id
 
     def stop_server(self) -> None:
         """Stop the server, and see that everybody left when told to: nobody was cut off for taking too long."""

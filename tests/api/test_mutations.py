@@ -58,7 +58,7 @@ def counting(route: Route, tally: Tally) -> Route:
     return replace(route, handler=reached_too)
 
 
-def furnish(home: House) -> dict[str, list[str]]:
+def furnish(home: House, witness: Path) -> dict[str, list[str]]:
     """Things that exist, so that many requests find something."""
     home.client.publish(ECHO)
     home.client.publish(ECHO | {"name": "second"})
@@ -70,9 +70,13 @@ def furnish(home: House) -> dict[str, list[str]]:
         home.client.wait(id, 20)
     digest = next(e["result"]["$blob"] for e in home.client.events(ids[3]) if e["type"] == "JobSucceeded")
     ids += [home.start(LONG) for _ in range(12)]
-    ids += [home.start({"name": "asks", "steps": [{"id": "gate", "step": "approve go on?"}]}) for _ in range(8)]
+    ids += [home.start({"name": "asks", "steps": [{"id": "gate", "step": "approve go on?"}]}) for _ in range(16)]
+    ids += [home.leave_undecided(f"undecided-{n}", witness) for n in range(24)]
     tokens = [home.client.create_token(f"t{n}", "viewer")["id"] for n in range(3)]
     home.client.put_entity("web", type="server")
+    home.client.put_entity("held", type="server")
+    for _ in range(20):
+        home.take_entity("held")
     for name in ("echo", "second"):
         for _ in range(20):
             home.take_lock("web", name)
@@ -82,7 +86,8 @@ def furnish(home: House) -> dict[str, list[str]]:
     sources = ["name: y\nsteps: [test.noop]\n", "steps:\n  - log hello\n  - test.echo value=${input.x}\n", "steps: []"]
     whole = json.dumps(definitions[0])
     return {
-        "id": ids + [id[:8] for id in ids],
+        # The one with a long value often, or nobody would ever ask for that.
+        "id": [*ids, *(id[:8] for id in ids), *[ids[3]] * 12],
         "name": ["echo", "second", "x.y"],
         "workflow": ["echo", "second:1", "nowhere"],
         "version": ["1", "2", "0"],
@@ -99,7 +104,7 @@ def furnish(home: House) -> dict[str, list[str]]:
         "before": ids,
         "role": ["viewer", "worker"],
         "mode": ["cancel"],
-        "entity": ["web", "default", "nobody"],
+        "entity": ["web", "held", "default", "nobody"],
         "step": ["gate", "-", "0"],
         "from": ["start", "last", "end", "0"],
         "action": ["cancel", "resume", "replay"],
@@ -176,7 +181,7 @@ def test_mutated_requests_break_nothing(tmp_path: Path, seed: int, caplog: pytes
     with house(tmp_path) as home:
         auth = Auth(home.service)
         app = App(home.service, auth, Router(counting(route, tally) for route in make_router()))
-        pool = furnish(home)
+        pool = furnish(home, tmp_path / "witness")
         mutator = Mutator(openapi, pool, auth.local_token(), seed)
         asyncio.run(storm(app, mutator))
         app.end()
