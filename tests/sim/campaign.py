@@ -30,7 +30,6 @@ RARE = (
     "attempt cancelled",
     "cancel asked again",
     "decided again after a conflict",
-    "device refused what was given up",
     "effect looked at",
     "entities granted after waiting",
     "entities waited for",
