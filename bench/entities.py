@@ -78,32 +78,38 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def marginal(topology: str, postgres: str, repeat: int, few: int) -> None:
-    """Process CPU per job with ten times as many entities, against that with few; as many jobs on both sides."""
+def fleets(topology: str, postgres: str, few: int) -> None:
+    """On one store: the key that opens it is that of one engine."""
     many = few * 10
     with opened(topology, postgres) as subject:
         fill(subject, few, many)
-        for kind, (_, status) in FLEETS.items():
-            workflow = subject.client.publish(fleet(kind))
-            _run(subject, workflow, FEW, status)  # compiled, and every statement prepared
-            ratios, costs, seconds = [], [], []
-            for _ in range(repeat):
-                cost = []
-                for select, runs in ((FEW, many // few), (ALL, 1)):
-                    used, began = time.process_time(), time.perf_counter()
-                    jobs = sum(_run(subject, workflow, select, status) for _ in range(runs))
-                    cost.append((time.process_time() - used) / jobs)
-                    seconds.append(time.perf_counter() - began)
-                ratios.append(cost[1] / cost[0])
-                costs.append((cost[0] * 1e3, cost[1] * 1e3))
-            kops, syncs = calibrate()
-            emit(
-                f"holdfast-{topology}", "marginal-entities", kind=kind, few=few, many=many, jobs=jobs, repeat=repeat,
-                cpu_ms_per_job_few=statistics.median(c[0] for c in costs),
-                cpu_ms_per_job_many=statistics.median(c[1] for c in costs),
-                seconds=statistics.median(seconds[1::2]), ratio=statistics.median(ratios), ratio_min=min(ratios),
-                ratio_max=max(ratios), peak_mb=peak_mb(), cal_kops=kops, cal_fsync=syncs,
-            )  # fmt: skip
+        marginal(subject, 1 if postgres else 3, few, many)
+        stall(subject, 5, many)
+
+
+def marginal(subject: Subject, repeat: int, few: int, many: int) -> None:
+    """Process CPU per job with many entities, against that with few; as many jobs on both sides."""
+    for kind, (_, status) in FLEETS.items():
+        workflow = subject.client.publish(fleet(kind))
+        _run(subject, workflow, FEW, status)  # compiled, and every statement prepared
+        ratios, costs, seconds = [], [], []
+        for _ in range(repeat):
+            cost = []
+            for select, runs in ((FEW, many // few), (ALL, 1)):
+                used, began = time.process_time(), time.perf_counter()
+                jobs = sum(_run(subject, workflow, select, status) for _ in range(runs))
+                cost.append((time.process_time() - used) / jobs)
+                seconds.append(time.perf_counter() - began)
+            ratios.append(cost[1] / cost[0])
+            costs.append((cost[0] * 1e3, cost[1] * 1e3))
+        kops, syncs = calibrate()
+        emit(
+            subject.peer, "marginal-entities", kind=kind, few=few, many=many, jobs=jobs, repeat=repeat,
+            cpu_ms_per_job_few=statistics.median(c[0] for c in costs),
+            cpu_ms_per_job_many=statistics.median(c[1] for c in costs),
+            seconds=statistics.median(seconds[1::2]), ratio=statistics.median(ratios), ratio_min=min(ratios),
+            ratio_max=max(ratios), peak_mb=peak_mb(), cal_kops=kops, cal_fsync=syncs,
+        )  # fmt: skip
 
 
 # --- others, meanwhile -------------------------------------------------------------------------------
@@ -154,50 +160,48 @@ def _cpu_of(subject: Subject, workflow: str) -> tuple[float, float]:
     return granted - began, time.clock_gettime(clock) - granted
 
 
-def stall(topology: str, postgres: str, repeat: int, many: int) -> None:
+def stall(subject: Subject, repeat: int, many: int) -> None:
     """The longest gap between two commits of another execution: alone, and while locks on so many entities are
     granted, or given back, in one commit."""
-    with opened(topology, postgres) as subject:
-        holdfast = subject.holdfast
-        assert holdfast is not None
-        service, actor = holdfast.service, holdfast.actor
-        fill(subject, 1, many)
-        workflow = subject.client.publish(holding())
-        cpu = [_cpu_of(subject, workflow) for _ in range(repeat)]
-        longest: dict[str, list[float]] = {"alone": [], "grant": [], "end": []}
-        typical: list[float] = []
-        with Neighbour(subject) as neighbour:
-            time.sleep(ALONE / 3)
-            for _ in range(repeat):
-                began = time.perf_counter()
-                time.sleep(ALONE)
-                alone = neighbour.gaps(began, time.perf_counter())
-                typical.append(percentile(alone, 0.5))
-                longest["alone"].append(max(alone))
-                began = time.perf_counter()
-                view = service.start(actor, workflow=workflow, select=[ALL])
-                time.sleep(ALONE / 10)
-                longest["grant"].append(max(neighbour.gaps(began, time.perf_counter())))
-                if view.status != "RUNNING":
-                    raise RuntimeError(f"{view.id} {view.status}")
-                began = time.perf_counter()
-                service.signal(actor, view.id, "end")
-                ended = service.wait(actor, view.id)
-                time.sleep(ALONE / 10)
-                longest["end"].append(max(neighbour.gaps(began, time.perf_counter())))
-                if ended.status != "COMPLETED":
-                    raise RuntimeError(f"{view.id} {ended.status}")
-        kops, syncs = calibrate()
-        emit(
-            f"holdfast-{topology}", "entity-stall", entities=many, repeat=repeat,
-            grant_cpu_ms=statistics.median(c[0] for c in cpu) * 1e3,
-            end_cpu_ms=statistics.median(c[1] for c in cpu) * 1e3,
-            gap_ms=statistics.median(typical) * 1e3, alone_ms=statistics.median(longest["alone"]) * 1e3,
-            grant_ms=statistics.median(longest["grant"]) * 1e3, grant_ms_max=max(longest["grant"]) * 1e3,
-            end_ms=statistics.median(longest["end"]) * 1e3, end_ms_max=max(longest["end"]) * 1e3,
-            stall_ms=statistics.median(map(max, longest["grant"], longest["end"])) * 1e3,
-            cal_kops=kops, cal_fsync=syncs,
-        )  # fmt: skip
+    holdfast = subject.holdfast
+    assert holdfast is not None
+    service, actor = holdfast.service, holdfast.actor
+    workflow = subject.client.publish(holding())
+    cpu = [_cpu_of(subject, workflow) for _ in range(repeat)]
+    longest: dict[str, list[float]] = {"alone": [], "grant": [], "end": []}
+    typical: list[float] = []
+    with Neighbour(subject) as neighbour:
+        time.sleep(ALONE / 3)
+        for _ in range(repeat):
+            began = time.perf_counter()
+            time.sleep(ALONE)
+            alone = neighbour.gaps(began, time.perf_counter())
+            typical.append(percentile(alone, 0.5))
+            longest["alone"].append(max(alone))
+            began = time.perf_counter()
+            view = service.start(actor, workflow=workflow, select=[ALL])
+            time.sleep(ALONE / 10)
+            longest["grant"].append(max(neighbour.gaps(began, time.perf_counter())))
+            if view.status != "RUNNING":
+                raise RuntimeError(f"{view.id} {view.status}")
+            began = time.perf_counter()
+            service.signal(actor, view.id, "end")
+            ended = service.wait(actor, view.id)
+            time.sleep(ALONE / 10)
+            longest["end"].append(max(neighbour.gaps(began, time.perf_counter())))
+            if ended.status != "COMPLETED":
+                raise RuntimeError(f"{view.id} {ended.status}")
+    kops, syncs = calibrate()
+    emit(
+        subject.peer, "entity-stall", entities=many, repeat=repeat,
+        grant_cpu_ms=statistics.median(c[0] for c in cpu) * 1e3,
+        end_cpu_ms=statistics.median(c[1] for c in cpu) * 1e3,
+        gap_ms=statistics.median(typical) * 1e3, alone_ms=statistics.median(longest["alone"]) * 1e3,
+        grant_ms=statistics.median(longest["grant"]) * 1e3, grant_ms_max=max(longest["grant"]) * 1e3,
+        end_ms=statistics.median(longest["end"]) * 1e3, end_ms_max=max(longest["end"]) * 1e3,
+        stall_ms=statistics.median(map(max, longest["grant"], longest["end"])) * 1e3,
+        cal_kops=kops, cal_fsync=syncs,
+    )  # fmt: skip
 
 
 # --- one of many -------------------------------------------------------------------------------------

@@ -84,8 +84,7 @@ def apart(workload: str, options: argparse.Namespace) -> bool:
             loops.internal(options.long)
             loops.checking()
         case "entities":
-            entities.marginal(topology, url, 3, options.fan)
-            entities.stall(topology, url, 5, options.fan * 10)
+            entities.fleets(topology, url, options.fan)
             entities.grants(topology, url, options.fan)
         case "storage":
             depth.storage(options.stored, url)
