@@ -13,8 +13,9 @@ from holdfast.core import events as e
 from holdfast.core import requests as r
 from holdfast.core.codec import pack, unpack
 from holdfast.core.model import BlobRef, JobKind, JobStatus, Status
+from holdfast.core.rows import GRACE
 from holdfast.core.snapshot import canonical, restore
-from holdfast.core.state import FAR
+from holdfast.core.state import FAR, Job, State
 from holdfast.core.views import summary_of
 from holdfast.store.records import Batch, Header
 
@@ -197,6 +198,10 @@ def the_header_is_the_fold(world: World, shadow: Shadow, header: Header, batch: 
         shadow.broken("I-36", "its definition is not stored")
 
 
+def _was_told(state: State, job: Job) -> bool:
+    return job.kind is not JobKind.VERIFY and (job.is_stopping or not state.is_cleaning)
+
+
 @on_commit
 def work_is_where_the_history_says(world: World, shadow: Shadow, header: Header, batch: Batch) -> None:
     """Jobs that wait or run are rows of the queue; jobs in back-off, timers and turns are on the agenda."""
@@ -215,7 +220,7 @@ def work_is_where_the_history_says(world: World, shadow: Shadow, header: Header,
                 shadow.broken("I-12", f"job {job.id} is {status.name}, but has no row")
             elif (status is _STARTED) != bool(row.incarnation) or row.attempt != job.attempt:
                 shadow.broken("I-13", f"job {job.id} is {status.name} at {job.attempt}, its row says {row}")
-        elif status is JobStatus.RESCHEDULED:
+        elif status is JobStatus.RESCHEDULED and job.due != FAR:
             dues += 1
             if f"job/{job.id}" not in agenda or agenda[f"job/{job.id}"].due != job.due:
                 shadow.broken("I-18", f"job {job.id} is in back-off, but is not on the agenda")
@@ -229,6 +234,10 @@ def work_is_where_the_history_says(world: World, shadow: Shadow, header: Header,
         dues += 1
         if "locks-timeout" not in agenda:
             shadow.broken("I-18", "nothing ends its waiting for entities")
+    if state.status is Status.CANCELLING:
+        dues += GRACE in agenda
+        if GRACE not in agenda and any(job.status is _STARTED and _was_told(state, job) for job in state.jobs.values()):
+            shadow.broken("I-18", "nothing ends the time that its jobs have to stop")
     if state.is_turn_open and not shadow.is_ended:
         dues += 1
         if f"turn/{state.turn}" not in agenda:

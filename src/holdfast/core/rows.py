@@ -421,6 +421,11 @@ def item_of(request: Arriving) -> str:
             return f"lost/{entity}/{name}/{seq}"
 
 
+def _rollback_planned(state: State, event: e.RollbackPlanned, rows: Rows) -> None:
+    if state.is_cancelled:
+        rows.agenda[state.id, GRACE] = None  # everything has stopped
+
+
 def _ended(state: State, event: e.Event, rows: Rows) -> None:
     if isinstance(event, e.ExecutionCancelled):
         rows.agenda[state.id, GRACE] = None
@@ -487,6 +492,7 @@ _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
     e.TurnTaken: _turn_taken,
     e.JobStopAsked: _job_stop_asked,
     e.CancelRequested: _cancel_requested,
+    e.RollbackPlanned: _rollback_planned,
     e.SignalSent: _signal_sent,
     e.LockTaken: _lock_taken,
     e.LockQueued: _lock_taken,
