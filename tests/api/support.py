@@ -16,6 +16,7 @@ from holdfast.client import Client
 from holdfast.core.model import Actor
 from holdfast.embedded import Embedded
 
+
 def until(is_so: Callable[[], bool]) -> None:
     while not is_so():  # whoever waits in vain is stopped by the suite's own limit
         time.sleep(0.01)
