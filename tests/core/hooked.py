@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.core import events as e
 from holdfast.core import requests as r
-from holdfast.core.codec import pack, unpack_events
+from holdfast.core.codec import pack_events, unpack_events
 from holdfast.core.decide import decide
 from holdfast.core.lanes import Op
 from holdfast.core.model import Effect, Failure, JobKind, JobSpec, JobStatus, Mode, Policy, Retry, Undo
@@ -104,7 +104,7 @@ class Case:
     def given(self, *events: e.Event) -> None:
         follows = Follows()
         transit(self.state, self.now, events, follows)
-        self.history.append((self.state.at, pack(events)))
+        self.history.append((self.state.at, pack_events(events)))
         for (_, job), row in follows.jobs.items():
             if row is None:
                 self.queue.pop(job, None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core import requests as r
-from holdfast.core.codec import event_json, pack, unpack_events
+from holdfast.core.codec import event_json, pack_events, unpack_events
 from holdfast.core.errors import LockNotHeld, Refused, UnknownEntity
 from holdfast.core.locks import Claim, LockRow, after, ask, force, release
 from holdfast.core.model import Status, Wait
@@ -356,7 +356,7 @@ def test_live_equals_rebuilt_equals_snapshot(moves: list[tuple[int, Any]]) -> No
         begun = World(4).states[id]
         for whose, at, events in history:
             if whose == id:
-                fold(begun, at, unpack_events(pack(events)))
+                fold(begun, at, unpack_events(pack_events(events)))
         assert canonical(begun) == canonical(state)
 
 

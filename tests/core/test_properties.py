@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.core import events as e
 from holdfast.core import requests as r
-from holdfast.core.codec import pack, unpack_events
+from holdfast.core.codec import pack_events, unpack_events
 from holdfast.core.decide import decide
 from holdfast.core.errors import Refused
 from holdfast.core.ledger import residue
@@ -86,7 +86,7 @@ def test_rebuilt_equals_live_and_snapshots_equal_both(shape: list[list[Any]], re
     state, _, history = play(shape, requests)
     rebuilt = open_state(ID)
     for at, events in history:
-        fold(rebuilt, at, unpack_events(pack(events)))
+        fold(rebuilt, at, unpack_events(pack_events(events)))
     assert canonical(rebuilt) == canonical(state)
     assert canonical(restore(encode(state))) == canonical(state)
 

@@ -5,6 +5,7 @@ Everything that is stored passes here, and nowhere else is msgspec's encoder con
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import Enum
 from hashlib import blake2b
 from struct import Struct
@@ -12,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from .events import Event
+from .events import Event, JobScheduled, JobSucceeded
 from .lanes import Lane
 from .ledger import Entry
-from .model import BlobRef
+from .model import BlobRef, JobKind
 from .requests import Due
 from .state import Job, State
 from .subjects import Subject
@@ -58,6 +59,28 @@ unpack_jobs = _jobs.decode
 unpack_entries = _entries.decode
 unpack_subjects = _subjects.decode
 unpack_summary = _summary.decode
+
+
+def pack_events(events: Sequence[Event]) -> bytes:
+    """As a history keeps them. What most jobs have none of is left out of the two facts of every step: a reader fills
+    in what is missing at the end."""
+    return pack([_SLIM[type(event)](event) if type(event) in _SLIM else event for event in events])
+
+
+def _slim_scheduled(event: JobScheduled) -> Any:
+    if event.entity or event.kind is not JobKind.EXECUTE:
+        return event
+    slim = (_SCHEDULED, event.job, event.lane, event.step, event.spec, event.input)
+    return slim if event.visit == 1 else (*slim, event.visit)
+
+
+def _slim_succeeded(event: JobSucceeded) -> Any:
+    return event if event.changes else (_SUCCEEDED, event.job, event.attempt, event.result, event.effect)
+
+
+_SLIM: dict[type, Callable[[Any], Any]] = {JobScheduled: _slim_scheduled, JobSucceeded: _slim_succeeded}
+_SCHEDULED = JobScheduled.__struct_config__.tag
+_SUCCEEDED = JobSucceeded.__struct_config__.tag
 
 
 def chain(previous: bytes, seq: int, at: int, body: bytes) -> bytes:

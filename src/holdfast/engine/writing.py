@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.codec import chain, pack
+from holdfast.core.codec import chain, pack, pack_events
 from holdfast.core.model import Status
 from holdfast.core.snapshot import encode
 from holdfast.core.views import summary_of
@@ -55,7 +55,7 @@ def build(turn: Turn) -> None:
 def _write_execution(turn: Turn, id: str, cached: Cached) -> None:
     state = cached.state
     if cached.events:
-        body = pack(cached.events)
+        body = pack_events(cached.events)
         cached.digest = chain(cached.digest, state.version, state.at, body)
         turn.batch.history.append(HistoryRow(id, state.version, state.at, body, cached.digest))
     if state.status >= Status.COMPLETED:
