@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from .events import Event, JobScheduled, JobSucceeded
+from .events import Event, JobScheduled, JobSucceeded, LaneAdvanced
 from .lanes import Lane
 from .ledger import Entry
 from .model import BlobRef, JobKind
@@ -62,7 +62,7 @@ unpack_summary = _summary.decode
 
 
 def pack_events(events: Sequence[Event]) -> bytes:
-    """As a history keeps them. What most jobs have none of is left out of the two facts of every step: a reader fills
+    """As a history keeps them. What most jobs have none of is left out of the facts of every step: a reader fills
     in what is missing at the end."""
     return pack([_SLIM[type(event)](event) if type(event) in _SLIM else event for event in events])
 
@@ -78,7 +78,16 @@ def _slim_succeeded(event: JobSucceeded) -> Any:
     return event if event.changes else (_SUCCEEDED, event.job, event.attempt, event.result, event.effect)
 
 
-_SLIM: dict[type, Callable[[Any], Any]] = {JobScheduled: _slim_scheduled, JobSucceeded: _slim_succeeded}
+def _slim_advanced(event: LaneAdvanced) -> Any:
+    return event if event.logs else (_ADVANCED, event.lane, event.ops)
+
+
+_SLIM: dict[type, Callable[[Any], Any]] = {
+    JobScheduled: _slim_scheduled,
+    JobSucceeded: _slim_succeeded,
+    LaneAdvanced: _slim_advanced,
+}
+_ADVANCED = LaneAdvanced.__struct_config__.tag
 _SCHEDULED = JobScheduled.__struct_config__.tag
 _SUCCEEDED = JobSucceeded.__struct_config__.tag
 
