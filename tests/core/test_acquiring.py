@@ -368,6 +368,17 @@ def test_waiting_for_locks_ends_with_its_timeout_and_lets_others_pass() -> None:
     assert fleet.state(3).status is S.RUNNING
 
 
+def test_what_waits_for_a_time_stays_on_the_agenda_when_it_is_asked_too_early() -> None:
+    """Clocks of engines differ: whoever asks first may be ahead of the store."""
+    fleet = Fleet("a")
+    fleet.start(1, "a")
+    fleet.start(2, "a", crew=Crew(bound(lock_timeout=5_000_000)))
+    assert fleet.when(2, r.TimeOutLocks(fleet.state(2).ticket)) == []
+    fleet.sleep(fleet.state(2).locked_at + 5_000_000)
+    assert fleet.state(2).status is S.FAILED_SAFE
+    nothing_left(fleet, 2)
+
+
 def test_a_timeout_goes_with_the_grant() -> None:
     fleet = Fleet("a")
     fleet.start(1, "a")

@@ -378,16 +378,15 @@ def _sensor_left(state: State, event: e.SensorLeft, rows: Rows) -> None:
     rows.agenda[state.id, item_of(r.WakeSensor(event.lane))] = None
 
 
-#: requests that leave the agenda when they arrive, whatever comes of them
+#: Requests that leave the agenda when they arrive, whatever comes of them. Never one that waits for a time: it may arrive
+#: too early where clocks differ, and nobody would ask again.
 Arriving: TypeAlias = (
     r.WakeLock
     | r.WakeSensor
     | r.BreakLock
     | r.LoseLock
     | r.DeliverSignal
-    | r.CheckGates
     | r.TryLocks
-    | r.TimeOutLocks
     | r.AwaitEnd
     | r.HearEnd
     | r.EndGrace
@@ -397,12 +396,8 @@ Arriving: TypeAlias = (
 def item_of(request: Arriving) -> str:
     """Where on the agenda of its execution a wake-up stands."""
     match request:
-        case r.CheckGates():
-            return rows_entities.GATES
         case r.TryLocks():
             return rows_entities.LOCKS
-        case r.TimeOutLocks():
-            return rows_entities.TIMEOUT
         case r.EndGrace():
             return GRACE
         case r.AwaitEnd(execution=execution):
