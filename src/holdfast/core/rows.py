@@ -378,8 +378,8 @@ def _sensor_left(state: State, event: e.SensorLeft, rows: Rows) -> None:
     rows.agenda[state.id, item_of(r.WakeSensor(event.lane))] = None
 
 
-#: Requests that leave the agenda when they arrive, whatever comes of them. Never one that waits for a time: it may arrive
-#: too early where clocks differ, and nobody would ask again.
+#: Requests that leave the agenda when they arrive, whatever comes of them. Never one that waits for a time: it may
+#: arrive too early where clocks differ, and nobody would ask again.
 Arriving: TypeAlias = (
     r.WakeLock
     | r.WakeSensor
