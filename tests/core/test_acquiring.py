@@ -636,6 +636,22 @@ def test_who_only_looked_or_worked_beside_it_did_not_change_it() -> None:
     assert (fleet.state(1).status, fleet.state(4).watch) == (S.RUNNING, "a")
 
 
+@pytest.mark.parametrize("verb", [r.ResumeExecution(accepts_changes=True), r.ReplayExecution("start", is_forced=True)])
+def test_who_waited_for_the_end_of_a_quarantine_is_woken_when_it_is_resumed(verb: Any) -> None:
+    fleet = Fleet("a", "b")
+    fail_half_way(fleet, 1, "a", "b", policy=bound(on_unsafe="quarantine"))
+    fleet.start(2, "a")
+    assert (fleet.state(2).status, fleet.state(2).watch) == (S.SCHEDULED, "a")
+    fleet.when(1, verb)
+    fleet.rebuild(1)
+    assert fleet.tables.flags == []
+    fleet.wake()  # otherwise each would wait for the other, for ever
+    assert [fleet.state(n).status for n in (1, 2)] == [S.SCHEDULED, S.RUNNING]
+    fleet.tell(2, "done")
+    fleet.wake()
+    assert fleet.state(1).status is S.RUNNING
+
+
 def test_resume_is_refused_where_something_was_undone() -> None:
     fleet = Fleet("a", "b")
     specs = (msgspec.structs.replace(SPECS[0], has_rollback=True),)

@@ -135,7 +135,7 @@ class _Transition(Attempts):
             why = program.may_resume(self.state)
             if why:
                 raise CannotResume(f"execution {self.state.id} cannot carry on: {why}")
-        self.events.append(e.ExecutionResumed(request.actor, request.reason, request.is_forced))
+        self.events.append(e.ExecutionResumed(request.actor, request.reason, request.is_forced, self._let_in()))
         # One that was replayed, and never got its entities, is still to go again.
         self._go_on(p.GoAgain() if self.state.go_on == "again" else p.CarryOn(request.is_forced), program)
 
@@ -146,7 +146,8 @@ class _Transition(Attempts):
             self._resume(resume)
             return
         step, mark = waypoints.choose(self.state, program, request.start, request.is_forced, self.reads)
-        self.events.append(e.ExecutionReplayed(request.actor, request.reason, request.is_forced, step, mark))
+        woken = self._let_in()
+        self.events.append(e.ExecutionReplayed(request.actor, request.reason, request.is_forced, step, mark, woken))
         self._go_on(p.GoAgain(), program)
 
     def _ended(self, verb: str) -> p.Program:

@@ -224,9 +224,15 @@ class Ending:
                 f"execution {state.id} left {len(doubts)} effect{'s' if len(doubts) > 1 else ''} that nobody undid;"
                 " say in a note what was done about that"
             )
-        is_shut = state.policy.on_unsafe == "quarantine" and any(state.ledger[job].entity for job in doubts)
-        woken = self.reads.flagged(p.FlaggedKey(state.tenant, state.id)) if is_shut else ()
-        self.events.append(e.ExecutionAcked(request.actor, note, woken))
+        self.events.append(e.ExecutionAcked(request.actor, note, self._let_in()))
+
+    def _let_in(self) -> tuple[str, ...]:
+        """Who waits for what the ended execution has quarantined; its flags go now."""
+        state = self.state
+        is_shut = state.policy.on_unsafe == "quarantine" and state.status not in ACKED.values()
+        if is_shut and any(state.ledger[job].entity for job in in_doubt(state)):
+            return self.reads.flagged(p.FlaggedKey(state.tenant, state.id))
+        return ()
 
     def _spec(self, job: Job) -> JobSpec:
         return spec_of(self.state, job)

@@ -236,6 +236,8 @@ class ExecutionResumed(_Event, frozen=True, array_like=True, tag=32):
     actor: Actor
     reason: str = ""
     is_forced: bool = False
+    #: executions that waited for entities it had quarantined
+    woken: tuple[str, ...] = ()
 
 
 class ExecutionReplayed(_Event, frozen=True, array_like=True, tag=33):
@@ -248,6 +250,8 @@ class ExecutionReplayed(_Event, frozen=True, array_like=True, tag=33):
     step: int = -1
     #: the lane on entry to that step; nothing where it is one of its waypoints
     mark: Mark | None = None
+    #: executions that waited for entities it had quarantined
+    woken: tuple[str, ...] = ()
 
 
 class RetentionSet(_Event, frozen=True, array_like=True, tag=34):

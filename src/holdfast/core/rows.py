@@ -464,7 +464,9 @@ def _acked(state: State, event: e.ExecutionAcked, rows: Rows) -> None:
 
 
 def _revived(state: State, event: e.ExecutionResumed | e.ExecutionReplayed, rows: Rows) -> None:
+    # Its quarantine ends, and it may have to queue behind who waited for that.
     _unflag(state, rows)
+    rows_entities.wake(event.woken, state.at, rows)
 
 
 def _unflag(state: State, rows: Rows) -> None:
