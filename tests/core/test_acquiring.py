@@ -620,6 +620,27 @@ def test_resume_is_refused_where_others_had_the_entities_since() -> None:
     assert fleet.state(1).status is S.RUNNING
 
 
+def test_a_resumed_run_does_not_carry_on_behind_somebody_who_was_before_it_in_the_queue() -> None:
+    fleet = Fleet("a", "b")
+    fail_half_way(fleet, 1, "a", "b")
+    fleet.start(2, "a", crew=Crew(bound(is_shared=True)))
+    fleet.start(3, "a")
+    fleet.when(1, r.ResumeExecution())  # nobody has changed anything yet
+    fleet.rebuild(1)
+    fleet.tell(2, "done")
+    fleet.wake()
+    assert [fleet.state(n).status for n in (1, 3)] == [S.SCHEDULED, S.RUNNING]
+    fleet.tell(3, "done")
+    fleet.wake()
+    assert (fleet.state(1).status, fleet.state(1).residue) == (S.FAILED_UNSAFE, (1,))
+    assert failure(fleet, 1).code == "HF0738"
+    nothing_left(fleet, 1)
+    with pytest.raises(ChangedHands, match=f"execution {THREE} had a since"):
+        fleet.when(1, r.ResumeExecution())
+    fleet.when(1, r.ResumeExecution(accepts_changes=True))
+    assert fleet.state(1).status is S.RUNNING
+
+
 def test_who_only_looked_or_worked_beside_it_did_not_change_it() -> None:
     fleet = Fleet("a")
     fleet.tables.add("a/1", "interface", "a")

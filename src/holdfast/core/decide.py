@@ -135,7 +135,11 @@ class _Transition(Attempts):
             why = program.may_resume(self.state)
             if why:
                 raise CannotResume(f"execution {self.state.id} cannot carry on: {why}")
-        self.events.append(e.ExecutionResumed(request.actor, request.reason, request.is_forced, self._let_in()))
+        self.events.append(
+            e.ExecutionResumed(
+                request.actor, request.reason, request.is_forced, self._let_in(), not request.accepts_changes
+            )
+        )
         # One that was replayed, and never got its entities, is still to go again.
         self._go_on(p.GoAgain() if self.state.go_on == "again" else p.CarryOn(request.is_forced), program)
 

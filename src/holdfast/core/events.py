@@ -238,6 +238,8 @@ class ExecutionResumed(_Event, frozen=True, array_like=True, tag=32):
     is_forced: bool = False
     #: executions that waited for entities it had quarantined
     woken: tuple[str, ...] = ()
+    #: it does not carry on where others had its entities before it has them again
+    is_wary: bool = False
 
 
 class ExecutionReplayed(_Event, frozen=True, array_like=True, tag=33):
