@@ -273,8 +273,7 @@ class _Transition(Attempts):
             case p.Tell(lane=lane, target=target, name=name, value=value, key=key):
                 self.events.append(e.SignalSent(lane, target, name, value, key))
             case p.Stopped():
-                self._drop_waiting()
-                self._settle()
+                self._stopped()
             case p.TakeAnotherTurn():
                 # One turn is enough for all lanes that wait for one.
                 if not self.is_turn_open:
@@ -299,8 +298,7 @@ class _Transition(Attempts):
             case p.Fail(failure=failure, step=step):
                 if self._is_cancelling:
                     # A bug while cleaning up: it is cancelled all the same.
-                    self._drop_waiting()
-                    self._settle()
+                    self._stopped()
                     return
                 self.events.append(e.ErrorRaised(failure, step))
                 self._drop_waiting()

@@ -22,6 +22,10 @@ from .state import HOOKS, Job, State, entry_of, in_doubt, spec_of
 from .undoing import Standing
 
 
+#: with which steps for a cancel are over anyway
+_AFTER_CLEANUP = (e.ExecutionCancelled, e.RollbackPlanned)
+
+
 class Ending:
     """One request's events in the making."""
 
@@ -106,6 +110,16 @@ class Ending:
             return  # somebody has to say `rollback` or `fail`
         if not (left and mode == "auto" and self._go_back(ledger)):
             self._end(left, status is Status.CANCELLING)
+
+    def _stopped(self) -> None:
+        """It is being cancelled, and its own steps for that are over."""
+        self._drop_waiting()
+        so_far = len(self.events)
+        self._settle()
+        if not any(isinstance(event, _AFTER_CLEANUP) for event in self.events[so_far:]):
+            # Who answers from now on answers to nobody but the verdict. Without it, the last of them would be told to a
+            # workflow that is over, and nobody would ever say the verdict.
+            self.events.insert(so_far, e.CleanupEnded())
 
     def _afterwards(self) -> tuple[Status, int]:
         """The status after the events of this decision, and how many jobs may still say something."""

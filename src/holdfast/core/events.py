@@ -471,6 +471,11 @@ class EndAwaited(_Event, frozen=True, array_like=True, tag=49):
     execution: str
 
 
+class CleanupEnded(_Event, frozen=True, array_like=True, tag=50):
+    """It is being cancelled, and its own steps for that are over, or were given up; what is still in flight is waited
+    for, but the workflow is told no more."""
+
+
 Event: TypeAlias = (
     ExecutionStarted
     | PhasesPassed
@@ -521,4 +526,5 @@ Event: TypeAlias = (
     | InventoryChanged
     | ExecutionAcked
     | EndAwaited
+    | CleanupEnded
 )

@@ -376,6 +376,10 @@ def _cancel_requested(state: State, event: e.CancelRequested) -> None:
     state.is_cleaning = event.cleans_up
 
 
+def _cleanup_ended(state: State, event: e.CleanupEnded) -> None:
+    state.is_cleaning = False
+
+
 def _error_raised(state: State, event: e.ErrorRaised) -> None:
     _to(state, Status.ERROR)
     state.failure, state.failed_step = event.failure, event.step
@@ -569,6 +573,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.InventoryChanged: _evidence,
     e.ExecutionAcked: _execution_acked,
     e.EndAwaited: _end_awaited,
+    e.CleanupEnded: _cleanup_ended,
 }
 assert set(_APPLY) == set(get_args(e.Event)), "every kind of fact has its function"
 
