@@ -127,6 +127,21 @@ def test_selectors_of_the_start_and_of_the_workflow_and_relations_are_one_set() 
     assert [s.id for s in fleet.state(3).subjects.values()] == ["b"]
 
 
+def test_what_lies_between_a_part_and_the_whole_is_known() -> None:
+    fleet = Fleet("a")
+    fleet.tables.add("a/c", "card", "a")
+    fleet.tables.add("a/c/x", "board", "a/c")
+    fleet.tables.add("a/c/x/1", "interface", "a/c/x")
+    fleet.start(1, "a/c", "a/c/x/1")
+    found = {s.id: (s.within, s.above) for s in fleet.state(1).subjects.values()}
+    assert found == {"a/c/x/1": ("a", "a/c"), "a/c": ("a", "")}
+    fleet.rebuild(1)
+    fleet.tell(1, "done")
+    fleet.start(2, "a", "a/c", "a/c/x/1")
+    found = {s.id: (s.within, s.above) for s in fleet.state(2).subjects.values()}
+    assert found == {"a": ("", ""), "a/c/x/1": ("a", "a/c"), "a/c": ("a", "")}
+
+
 def test_a_selector_that_cannot_be_read_ends_at_new() -> None:
     fleet = Fleet("a")
     fleet.start(1, select=("a", "type == device"))

@@ -21,7 +21,6 @@ from .model import Actor, Effect, Failure, JobKind, JobSpec, JobStatus, Status, 
 from .state import HOOKS, Job, State, entry_of, in_doubt, spec_of
 from .undoing import Standing
 
-
 #: with which steps for a cancel are over anyway
 _AFTER_CLEANUP = (e.ExecutionCancelled, e.RollbackPlanned)
 

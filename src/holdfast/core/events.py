@@ -384,6 +384,8 @@ class EntitiesFound(_Event, frozen=True, array_like=True, tag=38):
     around_modes: tuple[Mode, ...] = ()
     #: the outermost entity each is a part of, empty for none; an empty list says that nobody is a part of anything
     within: tuple[str, ...] = ()
+    #: the next entity above each that is worked upon too, where that is not the outermost; an empty list says nowhere
+    above: tuple[str, ...] = ()
 
 
 class EntitiesQueued(_Event, frozen=True, array_like=True, tag=39):

@@ -456,6 +456,8 @@ def _entities_found(state: State, event: e.EntitiesFound) -> None:
         state.dirty.add(part(JOBS, id))
     for index, whole in enumerate(event.within):
         state.subjects[index].within = whole
+    for index, between in enumerate(event.above):
+        state.subjects[index].above = between
     state.around = dict(zip(event.around, event.around_modes, strict=True))
     state.dirty.update(part(SUBJECTS, index) for index in range(0, len(subjects), 1 << GROUP_BITS))
 
