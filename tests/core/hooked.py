@@ -83,6 +83,7 @@ class Case:
         policy: Policy | None = None,
         types: dict[str, str] | None = None,
         within: dict[str, str] | None = None,
+        above: dict[str, str] | None = None,
         tolerates: bool = False,
     ) -> None:
         self.rows = Shared(Fleet(*branches, tolerates=tolerates))
@@ -98,8 +99,11 @@ class Case:
         if types:
             ids = tuple(types)
             around = tuple((within or {}).get(id, "") for id in ids)
+            between = tuple((above or {}).get(id, "") for id in ids) if above else ()
             modes = (Mode.X,) * len(ids)
-            self.given(e.EntitiesFound(ids, tuple(types.values()), modes, within=around), e.EntitiesLocked(7, 7))
+            self.given(
+                e.EntitiesFound(ids, tuple(types.values()), modes, within=around, above=between), e.EntitiesLocked(7, 7)
+            )
 
     def given(self, *events: e.Event) -> None:
         follows = Follows()

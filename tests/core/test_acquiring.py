@@ -127,6 +127,21 @@ def test_selectors_of_the_start_and_of_the_workflow_and_relations_are_one_set() 
     assert [s.id for s in fleet.state(3).subjects.values()] == ["b"]
 
 
+def test_what_lies_between_a_part_and_the_whole_is_known() -> None:
+    fleet = Fleet("a")
+    fleet.tables.add("a/c", "card", "a")
+    fleet.tables.add("a/c/x", "board", "a/c")
+    fleet.tables.add("a/c/x/1", "interface", "a/c/x")
+    fleet.start(1, "a/c", "a/c/x/1")
+    found = {s.id: (s.within, s.above) for s in fleet.state(1).subjects.values()}
+    assert found == {"a/c/x/1": ("a", "a/c"), "a/c": ("a", "")}
+    fleet.rebuild(1)
+    fleet.tell(1, "done")
+    fleet.start(2, "a", "a/c", "a/c/x/1")
+    found = {s.id: (s.within, s.above) for s in fleet.state(2).subjects.values()}
+    assert found == {"a": ("", ""), "a/c/x/1": ("a", "a/c"), "a/c": ("a", "")}
+
+
 def test_a_selector_that_cannot_be_read_ends_at_new() -> None:
     fleet = Fleet("a")
     fleet.start(1, select=("a", "type == device"))
@@ -631,6 +646,27 @@ def test_resume_is_refused_where_others_had_the_entities_since() -> None:
     assert fleet.state(1).status is S.RUNNING
 
 
+def test_a_resumed_run_does_not_carry_on_behind_somebody_who_was_before_it_in_the_queue() -> None:
+    fleet = Fleet("a", "b")
+    fail_half_way(fleet, 1, "a", "b")
+    fleet.start(2, "a", crew=Crew(bound(is_shared=True)))
+    fleet.start(3, "a")
+    fleet.when(1, r.ResumeExecution())  # nobody has changed anything yet
+    fleet.rebuild(1)
+    fleet.tell(2, "done")
+    fleet.wake()
+    assert [fleet.state(n).status for n in (1, 3)] == [S.SCHEDULED, S.RUNNING]
+    fleet.tell(3, "done")
+    fleet.wake()
+    assert (fleet.state(1).status, fleet.state(1).residue) == (S.FAILED_UNSAFE, (1,))
+    assert failure(fleet, 1).code == "HF0738"
+    nothing_left(fleet, 1)
+    with pytest.raises(ChangedHands, match=f"execution {THREE} had a since"):
+        fleet.when(1, r.ResumeExecution())
+    fleet.when(1, r.ResumeExecution(accepts_changes=True))
+    assert fleet.state(1).status is S.RUNNING
+
+
 def test_who_only_looked_or_worked_beside_it_did_not_change_it() -> None:
     fleet = Fleet("a")
     fleet.tables.add("a/1", "interface", "a")
@@ -645,6 +681,22 @@ def test_who_only_looked_or_worked_beside_it_did_not_change_it() -> None:
     fleet.when(1, r.ResumeExecution())
     fleet.start(4, "a")
     assert (fleet.state(1).status, fleet.state(4).watch) == (S.RUNNING, "a")
+
+
+@pytest.mark.parametrize("verb", [r.ResumeExecution(accepts_changes=True), r.ReplayExecution("start", is_forced=True)])
+def test_who_waited_for_the_end_of_a_quarantine_is_woken_when_it_is_resumed(verb: Any) -> None:
+    fleet = Fleet("a", "b")
+    fail_half_way(fleet, 1, "a", "b", policy=bound(on_unsafe="quarantine"))
+    fleet.start(2, "a")
+    assert (fleet.state(2).status, fleet.state(2).watch) == (S.SCHEDULED, "a")
+    fleet.when(1, verb)
+    fleet.rebuild(1)
+    assert fleet.tables.flags == []
+    fleet.wake()  # otherwise each would wait for the other, for ever
+    assert [fleet.state(n).status for n in (1, 2)] == [S.SCHEDULED, S.RUNNING]
+    fleet.tell(2, "done")
+    fleet.wake()
+    assert fleet.state(1).status is S.RUNNING
 
 
 def test_resume_is_refused_where_something_was_undone() -> None:

@@ -331,6 +331,19 @@ def test_after_a_resume_the_history_says_what_was_asked_for() -> None:
     assert rows["r1"].facts == {"os": "17", "mtu": 1500}
 
 
+def test_what_a_completed_run_asked_for_was_made_then_and_not_again_after_a_replay() -> None:
+    state, table = running("r1"), Table(R1)  # somebody has put it back to 16 since
+    state.run, state.has_changes = 2, True
+    table.past = [
+        (1, (asked(EntityChange("r1", facts={"os": "17"}), job=1),)),
+        (2, (e.InventoryChanged((("r1", 2),)), e.ExecutionCompleted(None))),
+        (3, (e.ExecutionReplayed(r.Actor()), asked(EntityChange("r1", facts={"mtu": 9000}), job=2))),
+    ]
+    rows = made(grant(state, table), table)
+    assert rows["r1"] is not None
+    assert rows["r1"].facts == {"os": "16", "mtu": 9000}
+
+
 # --- rows and differences ------------------------------------------------------------------------------------
 KEYS = st.sampled_from(["a", "b", "c"])
 VALUES = st.one_of(st.integers(0, 2), st.booleans(), st.sampled_from(["", "x"]), st.just(1.0),

@@ -175,6 +175,23 @@ def test_a_part_is_undone_before_the_whole_it_belongs_to() -> None:
     assert case.outcomes == {1: SKIPPED, 2: FAILED, 3: UNDONE}
 
 
+@pytest.mark.parametrize("device", ["sw1", ""])
+def test_a_part_of_a_part_is_undone_before_the_part(device: str) -> None:
+    """Also where the outermost whole is not worked upon, or nothing was done to it."""
+    types = {"sw1": "device", "sw1/c1": "card", "sw1/c1/e0": "interface", "sw1/e9": "interface"}
+    within = dict.fromkeys(["sw1/c1", "sw1/c1/e0", "sw1/e9"], "sw1")
+    if not device:
+        del types["sw1"]
+    jobs = [job("undo", "sw1/c1"), job("undo", "sw1/c1/e0"), job("undo", "sw1/e9"), FAIL]
+    case = Case(jobs, types=types, within=within, above={"sw1/c1/e0": "sw1/c1"})
+    for n in (1, 2, 3):
+        case.done(n)
+    assert set(case.undoing) == {2, 3}
+    case.failed(case.undoing[2], is_permanent=True)
+    case.done(case.undoing[3])
+    assert case.outcomes == {1: SKIPPED, 2: FAILED, 3: UNDONE}
+
+
 # --- what cannot be undone ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("blocks", "outcomes"),

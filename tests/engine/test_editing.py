@@ -202,6 +202,20 @@ def test_what_is_held_exclusively_is_not_changed_by_others(store: Store) -> None
     hand.edit(patch("r1", name="x"), DropEntity("r2"))
 
 
+@pytest.mark.parametrize("fence", [0, 7])
+@pytest.mark.parametrize("moved", ["r1", "r1:1"])
+def test_what_is_worked_upon_or_waited_for_stays_where_it_is(store: Store, moved: str, fence: int) -> None:
+    editor = Editor(
+        store, EntityRow("rack1"), EntityRow("rack2"), EntityRow("r1", parent="rack1"), EntityRow("r1:1", parent="r1")
+    )
+    # Whoever took the whole of rack2 next would have r1:1 with it, and see nobody there.
+    editor.claim(HOLDER, {"rack1": Mode.IS, "r1": Mode.IS, "r1:1": Mode.S}, fence)
+    assert HOLDER in editor.refused(EntityHeld, PatchEntity(EntityChange(moved, parent="rack2")))
+    editor.edit(PatchEntity(EntityChange(moved, facts={"os": "17"})))
+    editor.free(HOLDER)
+    editor.edit(PatchEntity(EntityChange(moved, parent="rack2")))
+
+
 def test_a_group_that_is_worked_with_keeps_its_members(store: Store) -> None:
     hand = Editor(store, group("core"), device(groups=("core",)), device("r2"))
     hand.claim(HOLDER, {"core": Mode.S}, fence=7)

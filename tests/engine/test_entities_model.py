@@ -25,7 +25,7 @@ from holdfast.core.ids import make_id
 from holdfast.core.inventory import EntityRow
 from holdfast.core.model import BlockOffer, Effect, Failure, Mode, Status
 from holdfast.core.program import ContentionKey
-from holdfast.core.requests import AckExecution, CancelExecution, FreeEntity
+from holdfast.core.requests import AckExecution, CancelExecution, FreeEntity, ReplayExecution, ResumeExecution
 from holdfast.engine.engine import Engine
 from holdfast.engine.items import Put
 from holdfast.engine.verify import verify
@@ -63,6 +63,7 @@ WORKFLOWS: list[dict[str, Any]] = [
     {"name": "urgent", "run-on": "device", "steps": ["sure"], "config": {"priority": 2}},
     {"name": "hasty", "run-on": "device", "steps": ["put"], "config": {"lock": {"timeout": "20s"}}},
     {"name": "shut", "run-on": "device", "steps": ["plain"], "config": {"on-unsafe": "quarantine"}},
+    {"name": "tidy", "run-on": "device", "steps": ["put", "plain"], "finally": ["fix"]},
 ]
 PROGRAMS = {each["name"]: (canonical(each), compile_definition(each)) for each in WORKFLOWS}
 #: said again, not taken from the core: what goes with what
@@ -266,6 +267,16 @@ class Entities(RuleBasedStateMachine):
             claim = data.draw(st.sampled_from(sorted(held, key=lambda one: (one.entity, one.execution))))
             request = FreeEntity(claim.entity, claim.fence, "ann")
             self.bench.ask(lambda reply: self.bench.engine.ask(claim.execution, request, reply), is_whole)
+
+    @rule(data=st.data(), verb=st.sampled_from(("resume", "forced", "accepting", "replay")), is_whole=st.booleans())
+    def revive(self, data: st.DataObject, verb: str, is_whole: bool) -> None:
+        ended = [id for id in self.started if (status := self.status(id)) is not None and status.is_ended]
+        if ended:
+            id = data.draw(st.sampled_from(ended))
+            request: Any = ResumeExecution("", verb == "forced", ACTOR, verb != "resume")
+            if verb == "replay":
+                request = ReplayExecution("start", is_forced=True, actor=ACTOR)
+            self.bench.ask(lambda reply: self.bench.engine.ask(id, request, reply), is_whole)
 
     @rule()
     def acknowledge(self) -> None:

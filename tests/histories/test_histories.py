@@ -261,8 +261,9 @@ def _entities(store: Any) -> dict[int, dict[str, Any]]:
         9: {"name": "part", "run-on": "interface", "steps": ["test.noop"]},
         10: work("again", {"step": "test.idempotent", "input": {"fail": "none", "times": 1}}),
         11: work("some", change(), change(fail="unknown", only="h"), **{"max-failures": 1}),
+        12: work("tidied", change(fail="unknown") | {"on-error": ["log so be it"]}, hold) | {"finally": ["test.noop"]},
     }
-    on = {1: "ab", 2: "bc", 3: "c", 4: "d", 5: "e", 6: "ab", 7: "f", 8: "g", 9: ("a0",), 10: "d", 11: "gh"}
+    on = {1: "ab", 2: "bc", 3: "c", 4: "d", 5: "e", 6: "ab", 7: "f", 8: "g", 9: ("a0",), 10: "d", 11: "gh", 12: "f"}
 
     def start(n: int, **more: Any) -> Any:
         ask = hand.start(n, definitions[n])
@@ -282,7 +283,10 @@ def _entities(store: Any) -> dict[int, dict[str, Any]]:
     _act(hand, 20)
     hand.turn([hand.ask(5, AckExecution("looked at by hand", ada)), hand.ask(10, ResumeExecution(actor=ada))])
     _act(hand, 20)
-    hand.turn([hand.ask(1, AckExecution(actor=ada))])
+    hand.turn([hand.ask(1, AckExecution(actor=ada)), start(12)])
+    _act(hand, 8)
+    hand.turn([hand.ask(12, CancelExecution("enough"))])
+    _act(hand, 8)
     refused = [error for _, error in hand.answers if error is not None]
     assert not refused, refused
     return definitions

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core import requests as r
 from holdfast.core.inventory import EntityRow
-from holdfast.core.model import BlockOffer, Status
+from holdfast.core.model import BlockOffer, JobKind, JobStatus, Status
 
 from .world import Block, Boom, NeedsRows, World
 
@@ -582,6 +583,62 @@ def test_a_cancelled_execution_stops_at_all_entities_and_can_be_resumed() -> Non
     made.run()
     assert set(made.output()) == {"d00", "d01", "d02"}
     assert made.labels().count("net.b") == 3
+
+
+FINALLY = "run-on: device\nsteps: [net.a, net.b]\nfinally: [net.tidy]"
+
+
+@pytest.mark.parametrize("when", ["before the cancel", "after the cancel", "looked at meanwhile"])
+@pytest.mark.parametrize("found", ["applied", "not-applied", "unknown"])
+def test_what_is_looked_at_after_the_cleanup_of_a_cancelled_execution_ends_it(when: str, found: str) -> None:
+    made = world(FINALLY, 1, offers={"net.a": BlockOffer("net.a", has_verify=True)})
+    made.claim("e1", 1)
+    state = made.states["e1"]
+    if when == "after the cancel":
+        made.ask("e1", r.CancelExecution("enough"))
+        made.lose("e1", 1)
+    else:
+        made.lose("e1", 1)
+        if when == "looked at meanwhile":
+            made.claim("e1", 2)
+        made.ask("e1", r.CancelExecution("enough"))
+    tidy = next(job.id for job in state.jobs.values() if job.kind is JobKind.EXECUTE)
+    made.work("e1", tidy)
+    assert (state.status, made.labels()) == (Status.CANCELLING, ["net.tidy"])
+    look = next(job for job in state.jobs.values() if job.kind is JobKind.VERIFY)
+    if when != "looked at meanwhile":
+        made.claim("e1", look.id)
+    made.ask("e1", r.CompleteJob(look.id, 1, found))
+    assert state.status is Status.CANCELLED
+    assert state.residue == ((1, tidy) if found != "not-applied" else (tidy,))
+
+
+def test_an_entity_taken_away_during_the_cleanup_of_a_cancelled_execution_ends_the_cleanup() -> None:
+    made = world(FINALLY, 3)
+    made.claim("e1", 1)
+    made.ask("e1", r.CancelExecution("enough"))
+    made.ask("e1", r.CompleteJob(1, 1, "fine"))
+    state = made.states["e1"]
+    first, _, third = (job.id for job in state.jobs.values() if job.status is JobStatus.SENT)
+    made.claim("e1", first)
+    made.claim("e1", third)
+    made.ask("e1", r.FreeEntity("d00", state.fence, "ops"))
+    assert (state.status, state.running) == (Status.CANCELLING, 1)
+    made.ask("e1", r.CompleteJob(third, 1, "tidied"))
+    assert (state.status, state.residue) == (Status.CANCELLED, (1, first, third))
+
+
+def test_what_does_not_stop_after_the_cleanup_was_given_up_is_abandoned() -> None:
+    made = world(FINALLY + "\nconfig: {cancel-grace: 5s}", 2)
+    made.ask("e1", r.CancelExecution("enough"))
+    state = made.states["e1"]
+    first, second = (job.id for job in state.jobs.values() if job.status is JobStatus.SENT)
+    made.claim("e1", first)
+    made.claim("e1", second)
+    made.ask("e1", r.FreeEntity("d00", state.fence, "ops"))
+    made.run()
+    assert (state.status, state.residue) == (Status.CANCELLED, (first, second))
+    assert [event.failure.kind for event in made.events(e.JobFailed)] == ["lock-lost", "abandoned"]
 
 
 def test_an_error_of_an_expression_in_an_assertion_is_one_before_anything_is_done() -> None:

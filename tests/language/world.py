@@ -207,7 +207,7 @@ class World:
             self.is_compared
             and runs
             and not state.status.is_ended
-            and not any(isinstance(event, e.ErrorRaised) for event in decided)
+            and not any(isinstance(event, e.ErrorRaised | e.CleanupEnded) for event in decided)
         ):
             for walk in runs[-1].walks.values():
                 _agree(walk, state)

@@ -17,7 +17,7 @@ from . import gates as gating
 from . import ledger as ledgers
 from . import program as p
 from . import requests as r
-from .entity_locks import Block, first_block, goes_with
+from .entity_locks import Block, EntityClaim, first_block, goes_with
 from .errors import ChangedHands, LockNotHeld, NothingToApprove, Refused
 from .inventory import Found
 from .lifecycle import QUIET_START
@@ -205,7 +205,10 @@ class Road:
             self._fail(Failure("suspect-entity", message, code="HF0733", details={"entities": listed}))
             return
         block = first_block(asked, found, state.id, state.ticket or _LAST, policy.priority)
-        if block is None:
+        if block is None and state.is_wary and (claim := _since(state, self.reads)) is not None:
+            self.passed.append(Status.LOCKING)
+            self._fail(_changed_meanwhile(claim))
+        elif block is None:
             fence = self.reads.ticket(p.TicketKey(state.id))
             self.events.append(e.EntitiesLocked(fence, state.ticket or fence))
             self._run()
@@ -404,16 +407,31 @@ def is_running(events: list[e.Event]) -> bool:
 def refuse_if_changed(state: State, reads: p.Reads) -> None:
     """Another execution had one of its entities since, in a way that does not go with having it: what this one knows
     of it may be wrong."""
-    if not state.subjects:
-        return
+    claim = _since(state, reads) if state.subjects else None
+    if claim is not None:
+        raise ChangedHands(_had_since(claim))
+
+
+def _since(state: State, reads: p.Reads) -> EntityClaim | None:
     own = {subject.id: subject.mode for subject in state.subjects.values()} | state.around
     for claim in reads.trace(p.TraceKey(state.tenant, state.id)):
         mode = own.get(claim.entity)
         if mode is not None and not goes_with(claim.mode, mode):
-            raise ChangedHands(
-                f"execution {claim.execution} had {claim.entity} since, and may have changed it;"
-                " `--accept-changes` resumes all the same"
-            )
+            return claim
+    return None
+
+
+def _changed_meanwhile(claim: EntityClaim) -> Failure:
+    """It was resumed, and waited for its entities behind somebody who did not just look."""
+    details = {"entity": claim.entity, "execution": claim.execution}
+    return Failure("changed-hands", _had_since(claim), code=ChangedHands.code, details=details)
+
+
+def _had_since(claim: EntityClaim) -> str:
+    return (
+        f"execution {claim.execution} had {claim.entity} since, and may have changed it;"
+        " `--accept-changes` resumes all the same"
+    )
 
 
 # --- taken away ------------------------------------------------------------------------------------------

@@ -135,7 +135,11 @@ class _Transition(Attempts):
             why = program.may_resume(self.state)
             if why:
                 raise CannotResume(f"execution {self.state.id} cannot carry on: {why}")
-        self.events.append(e.ExecutionResumed(request.actor, request.reason, request.is_forced))
+        self.events.append(
+            e.ExecutionResumed(
+                request.actor, request.reason, request.is_forced, self._let_in(), not request.accepts_changes
+            )
+        )
         # One that was replayed, and never got its entities, is still to go again.
         self._go_on(p.GoAgain() if self.state.go_on == "again" else p.CarryOn(request.is_forced), program)
 
@@ -146,7 +150,8 @@ class _Transition(Attempts):
             self._resume(resume)
             return
         step, mark = waypoints.choose(self.state, program, request.start, request.is_forced, self.reads)
-        self.events.append(e.ExecutionReplayed(request.actor, request.reason, request.is_forced, step, mark))
+        woken = self._let_in()
+        self.events.append(e.ExecutionReplayed(request.actor, request.reason, request.is_forced, step, mark, woken))
         self._go_on(p.GoAgain(), program)
 
     def _ended(self, verb: str) -> p.Program:
@@ -268,8 +273,7 @@ class _Transition(Attempts):
             case p.Tell(lane=lane, target=target, name=name, value=value, key=key):
                 self.events.append(e.SignalSent(lane, target, name, value, key))
             case p.Stopped():
-                self._drop_waiting()
-                self._settle()
+                self._stopped()
             case p.TakeAnotherTurn():
                 # One turn is enough for all lanes that wait for one.
                 if not self.is_turn_open:
@@ -294,8 +298,7 @@ class _Transition(Attempts):
             case p.Fail(failure=failure, step=step):
                 if self._is_cancelling:
                     # A bug while cleaning up: it is cancelled all the same.
-                    self._drop_waiting()
-                    self._settle()
+                    self._stopped()
                     return
                 self.events.append(e.ErrorRaised(failure, step))
                 self._drop_waiting()

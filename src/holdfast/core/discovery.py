@@ -148,6 +148,7 @@ def found_event(
         tuple(asked),
         tuple(asked.values()),
         tuple(_outermost(id, parents) for id in ids) if parents else (),
+        _between(ids, parents) if parents else (),
     )
 
 
@@ -179,6 +180,19 @@ def _outermost(id: str, parents: Mapping[str, str]) -> str:
         seen.add(above)
         whole = above
     return whole
+
+
+def _between(ids: Sequence[str], parents: Mapping[str, str]) -> tuple[str, ...]:
+    """The next above each that is worked upon too, but for the outermost."""
+    subjects = set(ids)
+    found = []
+    for id in ids:
+        above, seen = parents.get(id, ""), {id}
+        while above and above not in subjects and above not in seen:
+            seen.add(above)
+            above = parents.get(above, "")
+        found.append(above if parents.get(above) and above not in seen else "")
+    return tuple(found) if any(found) else ()
 
 
 def unknown_entities(ids: Sequence[str]) -> Failure:

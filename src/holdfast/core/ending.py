@@ -21,6 +21,9 @@ from .model import Actor, Effect, Failure, JobKind, JobSpec, JobStatus, Status, 
 from .state import HOOKS, Job, State, entry_of, in_doubt, spec_of
 from .undoing import Standing
 
+#: with which steps for a cancel are over anyway
+_AFTER_CLEANUP = (e.ExecutionCancelled, e.RollbackPlanned)
+
 
 class Ending:
     """One request's events in the making."""
@@ -106,6 +109,16 @@ class Ending:
             return  # somebody has to say `rollback` or `fail`
         if not (left and mode == "auto" and self._go_back(ledger)):
             self._end(left, status is Status.CANCELLING)
+
+    def _stopped(self) -> None:
+        """It is being cancelled, and its own steps for that are over."""
+        self._drop_waiting()
+        so_far = len(self.events)
+        self._settle()
+        if not any(isinstance(event, _AFTER_CLEANUP) for event in self.events[so_far:]):
+            # Who answers from now on answers to nobody but the verdict. Without it, the last of them would be told to a
+            # workflow that is over, and nobody would ever say the verdict.
+            self.events.insert(so_far, e.CleanupEnded())
 
     def _afterwards(self) -> tuple[Status, int]:
         """The status after the events of this decision, and how many jobs may still say something."""
@@ -224,9 +237,15 @@ class Ending:
                 f"execution {state.id} left {len(doubts)} effect{'s' if len(doubts) > 1 else ''} that nobody undid;"
                 " say in a note what was done about that"
             )
-        is_shut = state.policy.on_unsafe == "quarantine" and any(state.ledger[job].entity for job in doubts)
-        woken = self.reads.flagged(p.FlaggedKey(state.tenant, state.id)) if is_shut else ()
-        self.events.append(e.ExecutionAcked(request.actor, note, woken))
+        self.events.append(e.ExecutionAcked(request.actor, note, self._let_in()))
+
+    def _let_in(self) -> tuple[str, ...]:
+        """Who waits for what the ended execution has quarantined; its flags go now."""
+        state = self.state
+        is_shut = state.policy.on_unsafe == "quarantine" and state.status not in ACKED.values()
+        if is_shut and any(state.ledger[job].entity for job in in_doubt(state)):
+            return self.reads.flagged(p.FlaggedKey(state.tenant, state.id))
+        return ()
 
     def _spec(self, job: Job) -> JobSpec:
         return spec_of(self.state, job)

@@ -236,6 +236,10 @@ class ExecutionResumed(_Event, frozen=True, array_like=True, tag=32):
     actor: Actor
     reason: str = ""
     is_forced: bool = False
+    #: executions that waited for entities it had quarantined
+    woken: tuple[str, ...] = ()
+    #: it does not carry on where others had its entities before it has them again
+    is_wary: bool = False
 
 
 class ExecutionReplayed(_Event, frozen=True, array_like=True, tag=33):
@@ -248,6 +252,8 @@ class ExecutionReplayed(_Event, frozen=True, array_like=True, tag=33):
     step: int = -1
     #: the lane on entry to that step; nothing where it is one of its waypoints
     mark: Mark | None = None
+    #: executions that waited for entities it had quarantined
+    woken: tuple[str, ...] = ()
 
 
 class RetentionSet(_Event, frozen=True, array_like=True, tag=34):
@@ -378,6 +384,8 @@ class EntitiesFound(_Event, frozen=True, array_like=True, tag=38):
     around_modes: tuple[Mode, ...] = ()
     #: the outermost entity each is a part of, empty for none; an empty list says that nobody is a part of anything
     within: tuple[str, ...] = ()
+    #: the next entity above each that is worked upon too, where that is not the outermost; an empty list says nowhere
+    above: tuple[str, ...] = ()
 
 
 class EntitiesQueued(_Event, frozen=True, array_like=True, tag=39):
@@ -465,6 +473,11 @@ class EndAwaited(_Event, frozen=True, array_like=True, tag=49):
     execution: str
 
 
+class CleanupEnded(_Event, frozen=True, array_like=True, tag=50):
+    """It is being cancelled, and its own steps for that are over, or were given up; what is still in flight is waited
+    for, but the workflow is told no more."""
+
+
 Event: TypeAlias = (
     ExecutionStarted
     | PhasesPassed
@@ -515,4 +528,5 @@ Event: TypeAlias = (
     | InventoryChanged
     | ExecutionAcked
     | EndAwaited
+    | CleanupEnded
 )

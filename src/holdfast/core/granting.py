@@ -48,6 +48,8 @@ def _kept(state: State, reads: p.Reads) -> Iterable[EntityChange]:
                 by_job.setdefault(event.job, []).extend(event.changes)
             elif type(event) is e.EntrySettled and event.outcome is Undo.UNDONE:
                 by_job.pop(event.job, None)
+            elif type(event) is e.ExecutionCompleted:
+                by_job.clear()  # made then; others may have changed it since
     return [change for changes in by_job.values() for change in changes]
 
 

@@ -282,13 +282,23 @@ def _job_stop_asked(state: State, event: e.JobStopAsked, rows: Rows) -> None:
 
 def _cancel_requested(state: State, event: e.CancelRequested, rows: Rows) -> None:
     if not event.cleans_up:
-        # Whoever looks what came of a job is let alone: the verdict needs the answer.
-        started = [
-            id for id, job in state.jobs.items() if job.status is JobStatus.STARTED and job.kind is not JobKind.VERIFY
-        ]
-        rows.stopping += [(state.id, id) for id in started]
+        _stop_all(state, rows)
     if state.running:
         rows.agenda[state.id, GRACE] = rows.at(state.id, GRACE, state.at + state.policy.grace, r.EndGrace())
+
+
+def _cleanup_ended(state: State, event: e.CleanupEnded, rows: Rows) -> None:
+    if _stop_all(state, rows):
+        rows.agenda[state.id, GRACE] = rows.at(state.id, GRACE, state.at + state.policy.grace, r.EndGrace())
+
+
+def _stop_all(state: State, rows: Rows) -> list[int]:
+    """Whoever looks what came of a job is let alone: the verdict needs the answer."""
+    started = [
+        id for id, job in state.jobs.items() if job.status is JobStatus.STARTED and job.kind is not JobKind.VERIFY
+    ]
+    rows.stopping += [(state.id, id) for id in started]
+    return started
 
 
 def _signal_sent(state: State, event: e.SignalSent, rows: Rows) -> None:
@@ -464,7 +474,9 @@ def _acked(state: State, event: e.ExecutionAcked, rows: Rows) -> None:
 
 
 def _revived(state: State, event: e.ExecutionResumed | e.ExecutionReplayed, rows: Rows) -> None:
+    # Its quarantine ends, and it may have to queue behind who waited for that.
     _unflag(state, rows)
+    rows_entities.wake(event.woken, state.at, rows)
 
 
 def _unflag(state: State, rows: Rows) -> None:
@@ -488,6 +500,7 @@ _FOLLOW: dict[type, Callable[[State, Any, Rows], None]] = {
     e.JobStopAsked: _job_stop_asked,
     e.CancelRequested: _cancel_requested,
     e.RollbackPlanned: _rollback_planned,
+    e.CleanupEnded: _cleanup_ended,
     e.SignalSent: _signal_sent,
     e.LockTaken: _lock_taken,
     e.LockQueued: _lock_taken,

@@ -142,6 +142,8 @@ class State(msgspec.Struct, gc=False):
     locked_at: int = 0
     #: what its program is told once it has its entities again: `carry-on`, `forced` or `again`; empty: it begins
     go_on: str = ""
+    #: and it does not carry on where others had them before it
+    is_wary: bool = False
     #: jobs have asked for changes of the inventory
     has_changes: bool = False
     #: who waits for its end
@@ -356,7 +358,7 @@ def _phases_passed(state: State, event: e.PhasesPassed) -> None:
         for status in event.statuses:
             _to(state, status)
     if state.status is Status.RUNNING:
-        state.go_on = ""
+        state.go_on, state.is_wary = "", False
     if state.status is Status.RUNNING and ROOT_LANE not in state.lanes:
         state.started_at = state.at
         state.lanes[ROOT_LANE] = Lane(ROOT_LANE, frames=[Frame(-1)])
@@ -372,6 +374,10 @@ def _cancel_requested(state: State, event: e.CancelRequested) -> None:
     state.is_cancelled = True
     state.cancel_reason = event.reason
     state.is_cleaning = event.cleans_up
+
+
+def _cleanup_ended(state: State, event: e.CleanupEnded) -> None:
+    state.is_cleaning = False
 
 
 def _error_raised(state: State, event: e.ErrorRaised) -> None:
@@ -408,10 +414,11 @@ def _execution_resumed(state: State, event: e.ExecutionResumed) -> None:
     if state.go_on != "again":
         state.go_on = "forced" if event.is_forced else "carry-on"
     _reopen(state)
+    state.is_wary = event.is_wary and state.go_on != ""
 
 
 def _execution_replayed(state: State, event: e.ExecutionReplayed) -> None:
-    state.go_on = "again"
+    state.go_on, state.is_wary = "again", False
     _reopen(state)
     root = state.lanes.get(ROOT_LANE)
     if root is None:  # it never began, or ended before lanes were kept
@@ -449,6 +456,8 @@ def _entities_found(state: State, event: e.EntitiesFound) -> None:
         state.dirty.add(part(JOBS, id))
     for index, whole in enumerate(event.within):
         state.subjects[index].within = whole
+    for index, between in enumerate(event.above):
+        state.subjects[index].above = between
     state.around = dict(zip(event.around, event.around_modes, strict=True))
     state.dirty.update(part(SUBJECTS, index) for index in range(0, len(subjects), 1 << GROUP_BITS))
 
@@ -566,6 +575,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.InventoryChanged: _evidence,
     e.ExecutionAcked: _execution_acked,
     e.EndAwaited: _end_awaited,
+    e.CleanupEnded: _cleanup_ended,
 }
 assert set(_APPLY) == set(get_args(e.Event)), "every kind of fact has its function"
 

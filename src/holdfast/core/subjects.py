@@ -36,6 +36,8 @@ class Subject(msgspec.Struct, array_like=True, gc=False):
     within: str = ""
     #: index of the step it failed in; -1 where it has not failed
     step: int = -1
+    #: the next subject it is a part of, where that lies between it and the outermost entity
+    above: str = ""
 
 
 _RANKS = {"group": 0, "device": 1, "interface": 2}

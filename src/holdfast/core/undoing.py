@@ -68,7 +68,7 @@ def doubtful(ledger: Mapping[int, Entry], specs: Sequence[JobSpec], lost: Sequen
 def link(ledger: Mapping[int, Entry], subjects: Mapping[int, Subject]) -> int:
     """Write the plan into the entries that have to be undone, and say which is the first."""
     groups = {subject.id for subject in subjects.values() if subject.type == "group"}
-    within = {subject.id: subject.within for subject in subjects.values() if subject.within}
+    above = {subject.id: subject.above or subject.within for subject in subjects.values() if subject.within}
     plan = sorted((job for job, entry in ledger.items() if entry.is_residue), reverse=True)
     about = {ledger[job].entity for job in plan}
     #: the lowest entry of each chain so far
@@ -85,12 +85,22 @@ def link(ledger: Mapping[int, Entry], subjects: Mapping[int, Subject]) -> int:
             lowest.clear()
             continue
         # A part is in one chain with its whole where something was done to the whole, too.
-        whole = within.get(entry.entity, "")
-        chain = whole if whole and whole in about else entry.entity
+        chain = _top(entry.entity, above, about)
         if chain in lowest:
             lowest[chain].below = job
         lowest[chain] = entry
     return plan[0] if plan else 0
+
+
+def _top(entity: str, above: Mapping[str, str], about: set[str]) -> str:
+    """The outermost of those it is a part of to which something was done; itself if there is none."""
+    top, whole, seen = entity, above.get(entity, ""), {entity}
+    while whole and whole not in seen:
+        seen.add(whole)
+        if whole in about:
+            top = whole
+        whole = above.get(whole, "")
+    return top
 
 
 def planned(ledger: Mapping[int, Entry], first: int) -> list[int]:

@@ -310,6 +310,7 @@ class Editing:
         self._check_held(id)
         if before is None or before.parent != after.parent:
             self._check_parent(after)
+            self._check_still(id)
         self._check_groups(before, after)
         self.rows[id] = after
         self.changed[id] = None
@@ -359,6 +360,16 @@ class Editing:
                         " before that execution has ended"
                     )
             above = self._parent(above)
+
+    def _check_still(self, id: str) -> None:
+        """Nobody works upon it or upon parts of it, or waits for that: what is locked above it was chosen by what it is
+        a part of, and would not keep others from it elsewhere."""
+        for claim in self.claims.get(id, ()):
+            does = "works with" if claim.fence else "waits for"
+            raise EntityHeld(
+                f"execution {claim.execution} {does} entity {id} or parts of it; it cannot become a part of something"
+                " else before the end"
+            )
 
     def _check_free(self, row: EntityRow) -> None:
         for claim in self.claims.get(row.id, ()):

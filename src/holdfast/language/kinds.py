@@ -52,6 +52,7 @@ OF_ENTITIES: dict[str, str] = {
     "acquire-failed": "a block could not say which entities it needs",
     "entity-gone": "an entity was deleted between being found and being locked",
     "suspect-entity": "another execution left an entity in doubt, and the workflow says `require-clean`",
+    "changed-hands": "a resumed execution had to wait for its entities, and another one had them before it",
     "lock-conflict": "somebody else has one of the entities, and the workflow says `on-conflict: fail`",
     "lock-lost": "somebody took an entity away from it by force",
     "abandoned": "it was cancelled, and the job did not stop in time (`HF0743`)",
