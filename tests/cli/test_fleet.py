@@ -81,6 +81,29 @@ def test_each_is_named_with_its_verdict_and_what_to_do(devices: Path) -> None:
     assert f"holdfast ack {short} --note" in done.err
 
 
+def test_what_many_left_behind_is_counted_where_it_would_fill_the_screen(devices: Path) -> None:
+    done = holdfast("run", "fails.yaml", "--on", "type == 'device'", "-o", "json", cwd=devices)
+    short = done.json["id"][:8]
+    assert "… and 10 more like that" in done.err
+    shown = holdfast("show", short, cwd=devices).out
+    assert "unsafe: effects of jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 28 more remain" in shown
+    why = " ".join(holdfast("why", short, cwd=devices).out.split())
+    assert "40 effects remain. Job 1 (step work" in why
+    assert "32 more are like that." in why
+    assert "Job 9" not in why
+    listed = holdfast("entity", "list", "--where", "id == 'd-02'", cwd=devices)
+    assert "d-02 suspect  device" in listed.out
+
+
+def test_a_run_that_waits_for_a_decision_says_so(devices: Path) -> None:
+    (devices / "asks.yaml").write_text(workflow("asks", "my.change").replace("rollback: none", "rollback: manual"))
+    started = holdfast("run", "asks.yaml", *few(1), "--on", "d-02", "--timeout", "3", cwd=devices)
+    assert re.search(r"waits    if anything is left.*\(holdfast rollback (\w{8}) \| holdfast fail \1\)", started.err)
+    (devices / "gated.yaml").write_text("gates: {approval: please}\n" + workflow("gated", "my.wish"))
+    started = holdfast("run", "gated.yaml", *few(1), "--timeout", "3", cwd=devices)
+    assert re.search(r"waits    for its gates: approval  \(holdfast why \w{8}\)", started.err)
+
+
 def test_a_tolerated_failure_is_in_doubt_though_the_run_completed(devices: Path) -> None:
     done = holdfast("run", "bears.yaml", *few(3), "-o", "json", cwd=devices)
     assert (done.code, done.json["status"]) == (0, "COMPLETED")

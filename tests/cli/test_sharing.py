@@ -96,6 +96,7 @@ def test_an_inventory_comes_in_and_goes_out_again(project: Path) -> None:
     done = holdfast("inventory", "import", "lab.csv", cwd=project)
     assert (done.code, "lab (csv): 3 added, 0 changed, 0 unchanged" in done.err) == (0, True)
     assert "HF0759" in done.err
+    assert "1 warning in lab.csv; `holdfast explain" in done.err
     again = holdfast("inventory", "import", "lab.csv", "-o", "json", cwd=project).json
     assert (again["added"], again["changed"], again["unchanged"], again["stale"]) == (0, 0, 3, 0)
     listed = holdfast("entity", "list", "--where", 'site == "ams1"', "-o", "json", cwd=project).json
@@ -103,7 +104,7 @@ def test_an_inventory_comes_in_and_goes_out_again(project: Path) -> None:
     out = holdfast("inventory", "export", "-o", "csv", "--where", 'type == "device"', cwd=project).out
     assert out.splitlines()[:2] == ["id,type,name,parent,groups,label.site,fact.os", "r1,device,r1,,core,ams1,17"]
     (project / "lab.csv").write_text(out)
-    assert "2 unchanged" in holdfast("inventory", "import", "lab.csv", cwd=project).err
+    assert "3 unchanged" in holdfast("inventory", "import", "lab.csv", cwd=project).err
     wrong = holdfast("entity", "list", "--where", "site = 'x'", cwd=project)
     assert (wrong.code, "HF0751" in wrong.err, "^" in wrong.err) == (2, True, True)
     (project / "bad.csv").write_text("id\na\na\n")

@@ -33,6 +33,15 @@ def hand(store: Store) -> Locks:
     return hand
 
 
+def test_a_list_of_entities_says_which_of_them_are_in_doubt(hand: Locks) -> None:
+    service = Service(hand.store)
+    hand.turn([Put(Batch(flags=[("default", Flag("b", THREE, "suspect", "why", 7))]))])
+    expected = {"a": [], "b": ["suspect"], "c": []}
+    for views in (service.entities(ACTOR), service.entities(ACTOR, where="starts_with(id, '')")):
+        assert {view.id: [flag.kind for flag in view.flags] for view in views if view.id in expected} == expected
+    assert service.entities(ACTOR, where="id == 'b'")[0].flags == service.entity(ACTOR, "b").flags
+
+
 def test_an_entity_is_shown_with_its_holders_and_its_queue(hand: Locks) -> None:
     service = Service(hand.store)
     hand.turn([Put(Batch(flags=[("default", Flag("b", THREE, "suspect", "why", 7))]))])

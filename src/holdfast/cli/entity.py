@@ -69,7 +69,7 @@ def list_command(where: str, type_: str, limit: int, output: str, server: str, t
         return
     rows = [
         [
-            bold(view.id) + (style(" stale", fg="yellow") if view.is_stale else ""),
+            bold(view.id) + _marks(view),
             view.type or dim("–"),
             view.name or dim("–"),
             view.parent or dim("–"),
@@ -79,6 +79,11 @@ def list_command(where: str, type_: str, limit: int, output: str, server: str, t
         for view in views
     ]
     click.echo(table(["ID", "TYPE", "NAME", "PART OF", "GROUPS", "LABELS"], rows))
+
+
+def _marks(view: EntityView) -> str:
+    stale = style(" stale", fg="yellow") if view.is_stale else ""
+    return stale + "".join(style(f" {kind}", fg="red") for kind in sorted({flag.kind for flag in view.flags}))
 
 
 def _labels(view: EntityView) -> str:

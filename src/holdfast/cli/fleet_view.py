@@ -121,9 +121,10 @@ def _worst(fleet: Fleet, members: Sequence[Member]) -> Member:
 # --- as text ----------------------------------------------------------------------------------------
 def tell_each(fleet: Fleet) -> None:
     """How each of them ended; of many, only those that somebody has to look at."""
-    shown = fleet.members
+    shown, more = fleet.members, 0
     if len(shown) > LINES:
-        shown = [member for member in shown if fleet.verdict(member) in ("in doubt", "failed", "stopped")][:LINES]
+        shown = [member for member in shown if fleet.verdict(member) in ("in doubt", "failed", "stopped")]
+        shown, more = shown[:LINES], max(0, len(shown) - LINES)
     rows = []
     for member in shown:
         mark, colour, word = look_of(fleet, member)
@@ -139,5 +140,7 @@ def tell_each(fleet: Fleet) -> None:
         )
     if rows:
         say(table((), rows, indent="  "))
+    if more:
+        say(dim(f"  … and {more:,} more like that"))
     if is_plain():
         say(f"  {bold(plural(len(fleet), 'entity').replace('entitys', 'entities'))}  {summary(fleet)}")

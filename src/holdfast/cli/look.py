@@ -221,7 +221,8 @@ def _safety(view: ExecutionView) -> str:
         return ""
     if view.is_safe:
         return dim("  nothing was left behind")
-    jobs = ", ".join(map(str, view.residue))
+    more = len(view.residue) - RECENT
+    jobs = ", ".join(map(str, view.residue[:RECENT])) + (f" and {more} more" if more > 0 else "")
     seen = dim(f"  acknowledged by {view.acked_by}") if view.acked_by else ""
     return style(f"  unsafe: effects of job{'s' if len(view.residue) > 1 else ''} {jobs} remain", fg="red") + seen
 

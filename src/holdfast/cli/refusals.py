@@ -6,6 +6,7 @@ It also knows the exit codes. Whatever is raised ends here, so `-o json` is vali
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ _BY_CODE = {
     "HF0504": UNREACHABLE,
     "HF0703": UNREACHABLE,
     "HF0704": TIMED_OUT,
+    "HF0751": USAGE,
+    "HF0758": USAGE,
     "HF0801": UNREACHABLE,
 }
 #: files, requests and command lines that cannot be used
@@ -125,7 +128,8 @@ def show_problems(problems: Iterable[Problem], *, is_error: bool = True) -> None
         click.echo(_coloured(render(problem)) + "\n", err=is_error)
     codes = sorted({problem.code for problem in listed})
     more = f"; `holdfast explain {codes[0]}` says more" if len(codes) == 1 else ""
-    files = sorted({problem.file for problem in listed if problem.file})
+    # An importer says the line with the file, where it knows no column.
+    files = sorted({re.sub(r":[0-9]+$", "", problem.file) for problem in listed if problem.file})
     where = f" in {files[0]}" if len(files) == 1 else f" in {len(files)} files" if files else ""
     click.echo(_dim(f"{summary(listed)}{where}{more}"), err=is_error)
 

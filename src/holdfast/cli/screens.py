@@ -82,6 +82,8 @@ class PlainScreen:
         self._told: set[int] = set()
         #: a pause that was set, until it is known where
         self._pause: dict[str, Any] | None = None
+        #: after an error somebody has to say whether it is undone
+        self._is_manual = False
 
     def open(self) -> None:
         """The first line comes with the first event."""
@@ -129,6 +131,14 @@ class PlainScreen:
                 self._line(at, "waits", f"for {event['watch']}, which somebody else holds")
             case "EntitiesLocked" if progress.fleet:
                 self._line(at, "locked", "all of them")
+            case "GatesSet" if open_gates := [gate["kind"] for gate in event["gates"] if not gate["is_met"]]:
+                self._line(at, "waits", f"for its gates: {', '.join(open_gates)}", f"(holdfast why {progress.id[:8]})")
+            case "PolicySet":
+                self._is_manual = event["policy"].get("rollback") == "manual"
+            case "ErrorRaised" if self._is_manual:
+                id = progress.id[:8]
+                how = f"(holdfast rollback {id} | holdfast fail {id})"
+                self._line(at, "waits", "if anything is left, for somebody to undo it or to leave it", how)
             case "RollbackPlanned":
                 self._line(at, "rollback", plural(len(event["jobs"]), "effect"), "to undo, newest first")
             case "EntrySettled" if row is not None and event["outcome"] == "SKIPPED_BELOW_FAILURE":

@@ -549,13 +549,14 @@ class EntityView(msgspec.Struct, frozen=True):
     version: int = 0
     #: its source does not have it any more
     is_stale: bool = False
-    #: these only in answers about one entity: how many parts and members it has, who holds it or waits for it, who
-    #: had it before (the last one first), and who left it in doubt
+    #: these only in answers about one entity: how many parts and members it has, who holds it or waits for it, and who
+    #: had it before (the last one first)
     parts: int = 0
     members: int = 0
     held: list[EntityHoldView] = []
     waiting: list[EntityHoldView] = []
     past: list[EntityHoldView] = []
+    #: who left it in doubt
     flags: list[FlagView] = []
 
 

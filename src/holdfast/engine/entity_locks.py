@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.entity_locks import EntityClaim, goes_with, is_before
 from holdfast.core.errors import EntityNotHeld, UnknownEntity
-from holdfast.core.inventory import Flag
 from holdfast.core.model import Actor
+from holdfast.core.program import ContentionKey
 from holdfast.core.requests import FreeEntity
 from holdfast.core.rows import ClaimRow
 from holdfast.core.views import EntityHoldView, EntityLockView, FlagView, GraphEdge, GraphNode, GraphView
@@ -43,8 +43,8 @@ class EntityLockVerbs(ABC):
             by_entity: dict[str, list[EntityClaim]] = {}
             for claim in claims:
                 by_entity.setdefault(claim.entity, []).append(claim)
-            flags = _flags(queries, actor.tenant, by_entity)
-        return [_view(id, claims, flags.get(id, ())) for id, claims in by_entity.items()]
+            flags = flags_of(queries, actor.tenant, by_entity)
+        return [_view(id, claims, flags.get(id, [])) for id, claims in by_entity.items()]
 
     def entity_lock(self, actor: Actor, entity: str) -> EntityLockView:
         """One of them, also where nobody wants it."""
@@ -52,7 +52,7 @@ class EntityLockVerbs(ABC):
             claims = queries.entity_claims(actor.tenant, entity, CLAIMS)
             if not claims and queries.entity(actor.tenant, entity) is None:
                 raise UnknownEntity(f"no entity {entity!r}; `holdfast entity list` lists them")
-            return _view(entity, claims, queries.flags(actor.tenant, entity))
+            return _view(entity, claims, flags_of(queries, actor.tenant, [entity]).get(entity, []))
 
     def free_entity(self, actor: Actor, entity: str, execution: str = "") -> EntityLockView:
         """Take it from the executions that hold it, or from one of them; what they do there does not count any more."""
@@ -90,20 +90,19 @@ class EntityLockVerbs(ABC):
         return GraphView(nodes, edges, cycles(named))
 
 
-def _flags(queries: Queries, tenant: str, entities: Iterable[str]) -> dict[str, list[Flag]]:
-    wanted = set(entities)
-    found: dict[str, list[Flag]] = {}
-    for flag in queries.flags(tenant, limit=CLAIMS) if wanted else ():
-        if flag.entity in wanted:
-            found.setdefault(flag.entity, []).append(flag)
+def flags_of(queries: Queries, tenant: str, entities: Iterable[str]) -> dict[str, list[FlagView]]:
+    """Who left which of these in doubt."""
+    ids = tuple(sorted(set(entities)))
+    found: dict[str, list[FlagView]] = {}
+    for flag in queries.shared(ContentionKey(tenant, ids)).flags if ids else ():
+        found.setdefault(flag.entity, []).append(FlagView(flag.execution, flag.kind, flag.reason, flag.at))
     return found
 
 
-def _view(entity: str, claims: Sequence[EntityClaim], flags: Sequence[Flag]) -> EntityLockView:
+def _view(entity: str, claims: Sequence[EntityClaim], flags: list[FlagView]) -> EntityLockView:
     holders = [hold_view(claim) for claim in claims if claim.fence]
     waiters = [hold_view(claim) for claim in claims if not claim.fence]
-    marks = [FlagView(flag.execution, flag.kind, flag.reason, flag.at) for flag in flags]
-    return EntityLockView(entity, holders, waiters, len(waiters), marks)
+    return EntityLockView(entity, holders, waiters, len(waiters), flags)
 
 
 def hold_view(claim: EntityClaim) -> EntityHoldView:

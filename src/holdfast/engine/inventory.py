@@ -16,14 +16,14 @@ from holdfast.core.model import DEFAULT_ENTITY, Actor
 from holdfast.core.program import Key, Missing, RelatedKey
 from holdfast.core.sensors import KINDS
 from holdfast.core.sharing import is_name
-from holdfast.core.views import EditView, EntityView, FlagView, ImportView, LockView, SensorView
+from holdfast.core.views import EditView, EntityView, ImportView, LockView, SensorView
 from holdfast.inventory.differences import Outcome
 from holdfast.language.selectors import compile_selector
 from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 
 from .editing import DropEntity, Edit, Edited, Editing, ImportEntity, LeaveStale, PatchEntity, PutEntity, unknown
-from .entity_locks import hold_view
+from .entity_locks import flags_of, hold_view
 from .items import DEPTH_LIMIT, Reply, committed, future_reply, is_deeper
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ class InventoryVerbs(ABC):
     def entities(
         self, actor: Actor, *, where: str = "", type: str = "", after: str = "", limit: int = PAGE
     ) -> list[EntityView]:
-        """By id, without what they hold; `after` is the last id of the page before. Without a selector or a type, the
+        """By id, without who holds them; `after` is the last id of the page before. Without a selector or a type, the
         default entity is among them, and so are those that nobody made but a workflow has set a sensor on."""
         if where or type:
-            return [_entity_view(row) for row in self._selected(actor.tenant, where, type, after, limit)]
+            return self._listed(actor.tenant, self._selected(actor.tenant, where, type, after, limit))
         with self.store.reading() as queries:
             rows = {row.id: row for row in queries.entities(actor.tenant, after, limit)}
             for id in queries.sensed(actor.tenant):
@@ -58,7 +58,13 @@ class InventoryVerbs(ABC):
                     rows.setdefault(id, EntityRow(id, version=0))
         if after < DEFAULT_ENTITY and (DEFAULT_ENTITY not in rows or not rows[DEFAULT_ENTITY].created_at):
             rows[DEFAULT_ENTITY] = msgspec.structs.replace(default_entity(), version=0)
-        return [_entity_view(rows[id]) for id in sorted(rows)[:limit]]
+        return self._listed(actor.tenant, [rows[id] for id in sorted(rows)[:limit]])
+
+    def _listed(self, tenant: str, rows: list[EntityRow]) -> list[EntityView]:
+        """With who left them in doubt: a list without it would call everything well."""
+        with self.store.reading() as queries:
+            flags = flags_of(queries, tenant, [row.id for row in rows])
+        return [msgspec.structs.replace(_entity_view(row), flags=flags.get(row.id, [])) for row in rows]
 
     def _selected(self, tenant: str, where: str, type: str, after: str, limit: int) -> list[EntityRow]:
         wanted = compile_selector(where or "true")
@@ -98,7 +104,7 @@ class InventoryVerbs(ABC):
                 held=[hold_view(claim) for claim in claims if claim.fence],
                 waiting=[hold_view(claim) for claim in claims if not claim.fence],
                 past=[hold_view(claim) for claim in queries.entity_past(tenant, id)],
-                flags=[FlagView(flag.execution, flag.kind, flag.reason, flag.at) for flag in queries.flags(tenant, id)],
+                flags=flags_of(queries, tenant, [id]).get(id, []),
             )
 
     # --- one at a time --------------------------------------------------------------------------------

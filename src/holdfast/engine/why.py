@@ -26,6 +26,8 @@ from .why_entities import begins
 
 #: As many reasons are given at the most.
 REASONS = 50
+#: Of jobs whose effect remains so many are named; the ledger has all of them.
+LEFT = 8
 
 
 class Waiting(NamedTuple):
@@ -325,7 +327,7 @@ def _verdict(state: State, label: Callable[[int], str]) -> str:
 
 def _residue(state: State, label: Callable[[int], str]) -> list[Reason]:
     reasons = []
-    for id in state.residue:
+    for id in state.residue[:LEFT]:
         entry = state.ledger[id]
         block = state.specs[entry.spec].block
         done = "took effect" if entry.effect.name == "DONE" else "may have taken effect"
@@ -336,4 +338,6 @@ def _residue(state: State, label: Callable[[int], str]) -> list[Reason]:
         reasons.append(
             Reason("residue", f"{text}{on}{f': {why}' if why else ''}", step, f"holdfast ledger {short(state.id)}")
         )
+    if (more := len(state.residue) - LEFT) > 0:
+        reasons.append(Reason("residue", f"{more} more are like that", "", f"holdfast ledger {short(state.id)} --left"))
     return reasons
