@@ -16,9 +16,10 @@ import pytest
 from holdfast.core.codec import unpack_events
 from holdfast.core.errors import EntityNeeded
 from holdfast.core.events import PhasesPassed
+from holdfast.core.folding import fold
 from holdfast.core.lifecycle import EDGES, QUIET_START
 from holdfast.core.model import Status as S
-from holdfast.core.state import fold, open_state
+from holdfast.core.state import open_state
 from holdfast.engine.verify import verify
 from tests.api.support import House, house
 from tests.cli.support import until

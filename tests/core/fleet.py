@@ -11,12 +11,24 @@ from holdfast.core import requests as r
 from holdfast.core.decide import decide
 from holdfast.core.entity_locks import Contention, EntityClaim
 from holdfast.core.errors import InvalidRequest
+from holdfast.core.folding import fold
 from holdfast.core.inventory import EntityRow, Flag, Found
 from holdfast.core.lanes import Op
 from holdfast.core.model import BlockOffer, Gate, JobSpec, JobStatus, Mode, Policy, Problem, Retry, Wait
+from holdfast.core.reads import (
+    ContentionKey,
+    EntityKey,
+    FlaggedKey,
+    FoundKey,
+    RelatedKey,
+    SelectKey,
+    TicketKey,
+    TraceKey,
+    WatchersKey,
+)
 from holdfast.core.rows import AgendaRow, Arriving, Rows, item_of, transit
 from holdfast.core.snapshot import canonical, encode, restore
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.state import State, open_state
 from holdfast.core.subjects import Progress
 
 TENANT = "default"
@@ -204,10 +216,10 @@ class Tables:
     def keep(self, execution: str, value: Any) -> Any:
         return value
 
-    def entity(self, key: p.EntityKey) -> EntityRow | None:
+    def entity(self, key: EntityKey) -> EntityRow | None:
         return self.entities.get(key.id)
 
-    def select(self, key: p.SelectKey) -> tuple[Any, ...]:
+    def select(self, key: SelectKey) -> tuple[Any, ...]:
         def fits(row: EntityRow) -> bool:
             values = {"type": row.type, "parent": row.parent} | {f"label.{k}": v for k, v in row.labels.items()}
             return all(values.get(term) == value for term, value in key.terms)
@@ -215,15 +227,15 @@ class Tables:
         rows = [row for row in self.entities.values() if fits(row)]
         return tuple(map(_brief, rows)) if key.is_brief else tuple(rows)
 
-    def found(self, key: p.FoundKey) -> tuple[Found, ...]:
+    def found(self, key: FoundKey) -> tuple[Found, ...]:
         return tuple(_brief(self.entities[id]) for id in key.ids if id in self.entities)
 
-    def related(self, key: p.RelatedKey) -> tuple[Found, ...]:
+    def related(self, key: RelatedKey) -> tuple[Found, ...]:
         if key.relation == "children":
             return tuple(_brief(row) for row in self.entities.values() if row.parent in key.ids)
         return tuple(_brief(row) for row in self.entities.values() if not {*row.groups}.isdisjoint(key.ids))
 
-    def contention(self, key: p.ContentionKey) -> Contention:
+    def contention(self, key: ContentionKey) -> Contention:
         assert list(key.ids) == sorted(key.ids)
         asked = set(key.ids)
         return Contention(
@@ -232,16 +244,16 @@ class Tables:
             tuple(flag for flag in self.flags if flag.entity in asked),
         )
 
-    def watchers(self, key: p.WatchersKey) -> tuple[str, ...]:
+    def watchers(self, key: WatchersKey) -> tuple[str, ...]:
         own = {claim.entity for claim in self.live() if claim.execution == key.execution}
         others = {c.execution for c in self.live() if c.is_watching and c.entity in own}
         return tuple(sorted(others - {key.execution}))
 
-    def flagged(self, key: p.FlaggedKey) -> tuple[str, ...]:
+    def flagged(self, key: FlaggedKey) -> tuple[str, ...]:
         shut = {f.entity for f in self.flags if f.execution == key.execution and f.kind == "quarantine"}
         return tuple(sorted({c.execution for c in self.live() if c.is_watching and c.entity in shut}))
 
-    def ticket(self, key: p.TicketKey) -> int:
+    def ticket(self, key: TicketKey) -> int:
         if key.execution not in self.given:
             self.last += 1
             self.given[key.execution] = self.last
@@ -250,7 +262,7 @@ class Tables:
     def header_status(self, execution: str, tenant: str) -> int | None:
         return self.statuses.get(execution) if tenant == TENANT else None
 
-    def trace(self, key: p.TraceKey) -> tuple[EntityClaim, ...]:
+    def trace(self, key: TraceKey) -> tuple[EntityClaim, ...]:
         own: dict[str, int] = {}
         for (entity, id, _), claim in self.claims.items():
             if id == key.execution:

@@ -8,13 +8,14 @@ from holdfast.core import events as e
 from holdfast.core import requests as r
 from holdfast.core.codec import pack_events, unpack_events
 from holdfast.core.decide import decide
+from holdfast.core.folding import fold
 from holdfast.core.lanes import Op
 from holdfast.core.model import Effect, Failure, JobKind, JobSpec, JobStatus, Mode, Policy, Retry, Undo
 from holdfast.core.program import Advance, JobEnded, ScheduleJob
 from holdfast.core.rows import GRACE, AgendaRow, JobRow, transit
 from holdfast.core.rows import Rows as Follows
 from holdfast.core.snapshot import canonical, encode, restore
-from holdfast.core.state import FAR, State, fold, open_state
+from holdfast.core.state import FAR, State, open_state
 from tests.core.scripted import ID, Rows, Scripted
 
 BOOM = Failure("block-error", "boom")

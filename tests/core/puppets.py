@@ -12,6 +12,7 @@ from holdfast.core.inventory import EntityRow
 from holdfast.core.lanes import Op
 from holdfast.core.locks import WINDOW, Claim, LockRow, ask, force, release
 from holdfast.core.model import Failure, Policy, Wait
+from holdfast.core.reads import EntityKey, LockKey, Need, SensorKey
 from holdfast.core.rows import AgendaRow, LockHead, Rows, SensorChange, item_of, transit
 from holdfast.core.sensors import SensorRow
 from holdfast.core.sharing import heir_of
@@ -74,7 +75,7 @@ class Puppet:
         if wish == "fail":
             return [p.Fail(Failure("fail", "told to"))]
         lane, entity, name = value[:3]
-        key = p.LockKey(state.tenant, entity, name)
+        key = LockKey(state.tenant, entity, name)
         match wish:
             case "take":
                 if state.lanes[lane].wait is Wait.LOCK or (entity, name, lane) in state.locks:
@@ -95,13 +96,13 @@ class Puppet:
                 owner = row.holder
                 return [p.ForceLock(entity, name, owner.execution, owner.seq, heir_of(heir), fence)]
             case "set":
-                sensor = reads.sensor(p.SensorKey(state.tenant, entity, "sensor", name))
+                sensor = reads.sensor(SensorKey(state.tenant, entity, "sensor", name))
                 version = sensor.version + 1 if sensor else 1
                 return [p.SetSensor(lane, entity, "sensor", name, value[3], version)]
             case "clear":
                 return [p.ClearSensor(lane, entity, "sensor", name)]
             case "await":
-                reads.sensor(p.SensorKey(state.tenant, entity, "sensor", name))
+                reads.sensor(SensorKey(state.tenant, entity, "sensor", name))
                 return [p.AwaitSensor(lane, entity, "sensor", name)]
             case "leave":
                 return [p.LeaveSensor(lane)]
@@ -176,21 +177,21 @@ class Shared:
     def keep(self, execution: str, value: Any) -> Any:
         return value
 
-    def lock(self, key: p.LockKey) -> LockRow:
+    def lock(self, key: LockKey) -> LockRow:
         lock = (key.tenant, key.entity, key.name)
         if key.window != WINDOW:
             self.asked[lock] = key.window
         return self.row(*lock, self.asked.get(lock, self.window))
 
-    def sensor(self, key: p.SensorKey) -> SensorRow | None:
+    def sensor(self, key: SensorKey) -> SensorRow | None:
         found = self.sensors.get((key.tenant, key.entity, key.kind, key.name))
         return SensorRow(found.value, found.version, found.at) if found else None
 
-    def waiters(self, key: p.SensorKey) -> tuple[tuple[str, int], ...]:
+    def waiters(self, key: SensorKey) -> tuple[tuple[str, int], ...]:
         sensor = (key.tenant, key.entity, key.kind, key.name)
         return tuple(sorted(wait[4:] for wait in self.waits if wait[:4] == sensor))
 
-    def entity(self, key: p.EntityKey) -> EntityRow | None:
+    def entity(self, key: EntityKey) -> EntityRow | None:
         return EntityRow(key.id) if key.id in self.entities else None
 
 
@@ -212,9 +213,9 @@ class World:
         state = self.states[id]
         self.now += 10
         decided = decide(state, request, self.now, self.shared)
-        while isinstance(decided, p.Need):
+        while isinstance(decided, Need):
             for key in decided.keys:
-                assert isinstance(key, p.LockKey)
+                assert isinstance(key, LockKey)
                 self.shared.lock(key)
             decided = decide(state, request, self.now, self.shared)
         assert decide(state, request, self.now, self.shared) == decided, "deciding twice differs"

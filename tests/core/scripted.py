@@ -13,7 +13,6 @@ from holdfast.core.program import (
     Complete,
     Fail,
     JobEnded,
-    Published,
     ScheduleJob,
     SetTimer,
     SignalArrived,
@@ -21,6 +20,7 @@ from holdfast.core.program import (
     TimerEnded,
     TurnGranted,
 )
+from holdfast.core.reads import Published
 
 ID = "ab" * 10 + "00" * 6
 SPECS = (

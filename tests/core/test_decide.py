@@ -18,8 +18,9 @@ from holdfast.core.errors import (
     UnknownWorkflow,
     WrongStatus,
 )
+from holdfast.core.folding import fold
 from holdfast.core.model import Effect, Failure, JobStatus, Status
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.state import State, open_state
 from tests.core.scripted import ID, Rows, Scripted
 
 BOOM = Failure("block-error", "boom")

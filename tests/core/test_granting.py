@@ -15,6 +15,7 @@ from holdfast.core import requests as r
 from holdfast.core.codec import pack, unpack_events
 from holdfast.core.decide import decide
 from holdfast.core.entity_locks import Contention, EntityClaim
+from holdfast.core.folding import fold
 from holdfast.core.granting import granting
 from holdfast.core.inventory import (
     EntityChange,
@@ -29,8 +30,19 @@ from holdfast.core.inventory import (
 )
 from holdfast.core.lanes import Op
 from holdfast.core.model import Failure, JobKind, JobSpec, Mode, Status, Undo, Wait
+from holdfast.core.reads import (
+    ChangesKey,
+    ContentionKey,
+    EntityKey,
+    HistoryKey,
+    Key,
+    Missing,
+    Need,
+    RelatedKey,
+    WatchersKey,
+)
 from holdfast.core.rows import Rows, transit
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.state import State, open_state
 from holdfast.core.subjects import Progress
 
 NOW = 5_000
@@ -46,39 +58,39 @@ class Table:
         self.kept: tuple[EntityChange, ...] = ()
         self.past: list[tuple[int, tuple[e.Event, ...]]] = []
         self.claims: tuple[EntityClaim, ...] = ()
-        self.known: set[p.Key] = set()
+        self.known: set[Key] = set()
         self.rounds = 0
 
-    def learn(self, keys: tuple[p.Key, ...]) -> None:
+    def learn(self, keys: tuple[Key, ...]) -> None:
         assert not set(keys) <= self.known, "asks again for what it has"
         self.rounds += 1
         self.known |= set(keys)
 
-    def _ask(self, key: p.Key) -> None:
+    def _ask(self, key: Key) -> None:
         if key not in self.known:
-            raise p.Missing(key)
+            raise Missing(key)
 
-    def entity(self, key: p.EntityKey) -> EntityRow | None:
+    def entity(self, key: EntityKey) -> EntityRow | None:
         self._ask(key)
         return self.rows.get(key.id)
 
-    def changes(self, key: p.ChangesKey) -> tuple[EntityChange, ...]:
+    def changes(self, key: ChangesKey) -> tuple[EntityChange, ...]:
         self._ask(key)
         return self.kept
 
-    def related(self, key: p.RelatedKey) -> tuple[Found, ...]:
+    def related(self, key: RelatedKey) -> tuple[Found, ...]:
         self._ask(key)
         rows = [Found(row.id, row.type, row.parent, row.groups) for row in self.rows.values()]
         if key.relation == "children":
             return tuple(row for row in rows if row.parent in key.ids)
         return tuple(row for row in rows if not set(key.ids).isdisjoint(row.groups))
 
-    def contention(self, key: p.ContentionKey) -> Contention:
+    def contention(self, key: ContentionKey) -> Contention:
         self._ask(key)
         return Contention(claims=tuple(claim for claim in self.claims if claim.entity in key.ids))
 
     def history(self, execution: str) -> list[tuple[int, tuple[e.Event, ...]]]:
-        self._ask(p.HistoryKey(execution))
+        self._ask(HistoryKey(execution))
         return self.past
 
     # --- for `decide` -------------------------------------------------------------------------------------
@@ -90,7 +102,7 @@ class Table:
 
     load = keep
 
-    def watchers(self, key: p.WatchersKey) -> tuple[str, ...]:
+    def watchers(self, key: WatchersKey) -> tuple[str, ...]:
         return ()
 
 
@@ -133,7 +145,7 @@ def grant(state: State, table: Table, *changes: EntityChange) -> list[e.Event] |
     while True:
         try:
             return granting(state, [asked(*changes)], NOW, table)  # type: ignore[arg-type]
-        except p.Missing as missing:
+        except Missing as missing:
             table.learn(missing.keys)
 
 
@@ -274,7 +286,7 @@ def test_ten_thousand_are_read_in_one_go() -> None:
 
 # --- through `decide` and the rows that follow -------------------------------------------------------------
 def after(state: State, table: Table, request: r.Request) -> list[e.Event]:
-    while isinstance(decided := decide(state, request, NOW, table), p.Need):  # type: ignore[arg-type]
+    while isinstance(decided := decide(state, request, NOW, table), Need):  # type: ignore[arg-type]
         table.learn(decided.keys)
     return decided
 

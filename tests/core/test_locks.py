@@ -13,10 +13,11 @@ from holdfast.core import program as p
 from holdfast.core import requests as r
 from holdfast.core.codec import event_json, pack_events, unpack_events
 from holdfast.core.errors import LockNotHeld, Refused, UnknownEntity
+from holdfast.core.folding import fold
 from holdfast.core.locks import Claim, LockRow, after, ask, force, release
 from holdfast.core.model import Status, Wait
 from holdfast.core.snapshot import canonical, encode, restore
-from holdfast.core.state import fold, open_state
+from holdfast.core.state import open_state
 from tests.core.puppets import World, execution_id
 
 ONE, TWO, THREE = (execution_id(n) for n in (1, 2, 3))

@@ -12,12 +12,13 @@ from holdfast.core import requests as r
 from holdfast.core.codec import pack_events, unpack_events
 from holdfast.core.decide import decide
 from holdfast.core.errors import Refused
+from holdfast.core.folding import fold
 from holdfast.core.ledger import residue
 from holdfast.core.model import Effect, Failure, JobStatus, Status
 from holdfast.core.rows import GRACE, AgendaRow, JobRow, transit
 from holdfast.core.rows import Rows as Follows
 from holdfast.core.snapshot import canonical, encode, restore
-from holdfast.core.state import fold, open_state
+from holdfast.core.state import open_state
 from tests.core.scripted import ID, SPECS, Rows, Scripted
 
 steps = st.one_of(

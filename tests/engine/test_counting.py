@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core import program as p
 from holdfast.core.locks import ask, release
 from holdfast.core.model import Actor, Status, Wait
-from holdfast.core.program import SensorKey
+from holdfast.core.reads import LockKey, SensorKey
 from holdfast.core.sharing import heir_of
 from holdfast.core.state import State
 from holdfast.engine.engine import Engine
@@ -51,7 +51,7 @@ class Counter(Puppet):
                 return []
 
     def _take(self, state: State, name: str, now: int, reads: Any) -> list[p.Command]:
-        row = reads.lock(p.LockKey(state.tenant, "default", name))
+        row = reads.lock(LockKey(state.tenant, "default", name))
         seq, fence = ask(row, state.id, 1)
         taken: list[p.Command] = [p.TakeLock(1, "default", name, seq, fence, (1,))]
         return self._holding(state, name, now, reads, taken) if fence else taken
@@ -65,7 +65,7 @@ class Counter(Puppet):
         return [*before, p.SetTimer(1, now)]
 
     def _write(self, state: State, reads: Any) -> list[p.Command]:
-        row = reads.lock(p.LockKey(state.tenant, *LOCK))
+        row = reads.lock(LockKey(state.tenant, *LOCK))
         assert row.holder is not None
         assert row.holder.execution == state.id
         heir, fence = release(row, row.holder.seq)
@@ -118,7 +118,7 @@ def count_with(stores: list[Store]) -> None:
         assert {header.status for header in queries.headers_of(ids).values()} == {Status.COMPLETED}
         watched = queries.shared(COUNT)
         assert (watched.row.value, watched.row.version) == (100, 100)
-        row = queries.shared(p.LockKey("default", *LOCK))
+        row = queries.shared(LockKey("default", *LOCK))
         assert (row.fence, row.next_seq, row.holder, row.waiters) == (100, 101, None, ())
         assert queries.due(1 << 60) == []
     assert verify(stores[0]).findings == []

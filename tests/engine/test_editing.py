@@ -20,7 +20,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.inventory import EntityChange, EntityRow, Imported
 from holdfast.core.model import Mode
-from holdfast.core.program import SensorKey
+from holdfast.core.reads import SensorKey
 from holdfast.core.rows import EntityClaims, SensorChange
 from holdfast.engine.editing import (
     DropEntity,

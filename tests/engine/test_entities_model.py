@@ -24,7 +24,7 @@ from holdfast.core.errors import Refused, UnknownWorker
 from holdfast.core.ids import make_id
 from holdfast.core.inventory import EntityRow
 from holdfast.core.model import BlockOffer, Effect, Failure, Mode, Status
-from holdfast.core.program import ContentionKey
+from holdfast.core.reads import ContentionKey
 from holdfast.core.requests import AckExecution, CancelExecution, FreeEntity, ReplayExecution, ResumeExecution
 from holdfast.engine.engine import Engine
 from holdfast.engine.items import Put

@@ -11,9 +11,10 @@ from holdfast.core import events as e
 from holdfast.core.codec import unpack_events
 from holdfast.core.entity_locks import Contention, EntityClaim
 from holdfast.core.errors import Conflict
+from holdfast.core.folding import fold
 from holdfast.core.inventory import EntityRow, Flag, Found
 from holdfast.core.model import Mode, Policy, Status
-from holdfast.core.program import (
+from holdfast.core.reads import (
     ChangesKey,
     ContentionKey,
     EntityKey,
@@ -27,7 +28,7 @@ from holdfast.core.program import (
 )
 from holdfast.core.requests import CancelExecution, SendSignal, StartExecution, TryLocks
 from holdfast.core.rows import EntityClaims, Rows
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.state import State, open_state
 from holdfast.engine.entity_reads import EntityReads
 from holdfast.engine.items import Ask, Put
 from holdfast.engine.reads import TurnReads

@@ -11,7 +11,7 @@ import pytest
 import holdfast.embedded as embedded_module
 from holdfast.blocks import Registry, block
 from holdfast.core.errors import Conflict, InvalidDefinition, SyncFailed
-from holdfast.core.program import TooLong
+from holdfast.core.reads import TooLong
 from holdfast.embedded import Embedded
 from holdfast.engine.engine import new_execution_id
 from holdfast.engine.turn import Turn

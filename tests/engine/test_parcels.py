@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from holdfast.core import events as e
+from holdfast.core.folding import fold
 from holdfast.core.inventory import EntityChange, EntityRow
 from holdfast.core.model import Actor, Effect, JobKind, JobSpec, Mode
-from holdfast.core.program import EntityKey, Missing
+from holdfast.core.reads import EntityKey, Missing
 from holdfast.core.requests import CompleteJob, FailJob
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.state import State, open_state
 from holdfast.engine.committer import Committer
 from holdfast.engine.dispatch import Dispatch, Session
 from holdfast.engine.exchanges import Exchanges

@@ -6,13 +6,14 @@ from typing import Any
 
 from holdfast.core.codec import unpack_events
 from holdfast.core.errors import Conflict, UnknownEntity, UnknownSensor
+from holdfast.core.folding import fold
 from holdfast.core.inventory import EntityRow
 from holdfast.core.locks import WINDOW
 from holdfast.core.model import DEFAULT_ENTITY
-from holdfast.core.program import LockKey, SensorKey
+from holdfast.core.reads import LockKey, SensorKey
 from holdfast.core.requests import CancelExecution, LoseLock, SendSignal, StartExecution, WakeLock, WakeSensor
 from holdfast.core.rows import AgendaRow, item_of
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.state import State, open_state
 from holdfast.engine.items import Ask, Put
 from holdfast.engine.sensing import PutSensor
 from holdfast.store.port import Store

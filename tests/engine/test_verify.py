@@ -13,10 +13,11 @@ import pytest
 
 from holdfast.core import events as e
 from holdfast.core.codec import chain, pack, unpack_events
+from holdfast.core.folding import fold
 from holdfast.core.ids import to_key
 from holdfast.core.model import BlobRef, Failure, LogLine, Status, blob_digest
 from holdfast.core.requests import CancelExecution, CompleteJob, FailJob, FireTimer, ReleaseJob, SendSignal
-from holdfast.core.state import fold, open_state
+from holdfast.core.state import open_state
 from holdfast.core.views import summary_of
 from holdfast.engine.items import Put, spill
 from holdfast.engine.verify import CLAIM_GRACE, Finding, verify

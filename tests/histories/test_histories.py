@@ -18,11 +18,12 @@ import pytest
 
 from holdfast.core import events
 from holdfast.core.codec import chain, pack, unpack_events
+from holdfast.core.folding import fold
 from holdfast.core.lanes import Frame, Lane
 from holdfast.core.ledger import Entry
 from holdfast.core.model import Gate, JobSpec, Policy
 from holdfast.core.snapshot import encode
-from holdfast.core.state import Job, State, fold, open_state
+from holdfast.core.state import Job, State, open_state
 from holdfast.core.subjects import Subject
 from holdfast.language import canonical as spelled
 from holdfast.language import program_from_bytes

@@ -10,9 +10,11 @@ import msgspec
 from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core.codec import pack, unpack
+from holdfast.core.folding import fold
 from holdfast.core.lifecycle import QUIET_START
 from holdfast.core.model import INLINE_LIMIT, Actor, BlobRef, BlockOffer, Failure, Status, blob_digest
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.reads import Reads
+from holdfast.core.state import State, open_state
 from holdfast.language import YamlProgram, load_workflow
 
 Block = Callable[[Any], Any]
@@ -54,7 +56,7 @@ class Blobs:
 
 
 class _NoShortCut(YamlProgram):
-    def straight_on(self, state: State, cause: p.JobEnded, reads: p.Reads) -> None:
+    def straight_on(self, state: State, cause: p.JobEnded, reads: Reads) -> None:
         return None
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast.core import events as e
-from holdfast.core import program as p
 from holdfast.core import requests as r
 from holdfast.core.inventory import EntityRow
 from holdfast.core.model import BlockOffer, JobKind, JobStatus, Status
+from holdfast.core.reads import EntityKey, Missing, SensorKey, TooLong
 
 from .world import Block, Boom, NeedsRows, World
 
@@ -526,14 +526,14 @@ class Unread(World):
         self.read: set[Any] = set()
         self.asked: list[int] = []
 
-    def entity(self, key: p.EntityKey) -> EntityRow | None:
+    def entity(self, key: EntityKey) -> EntityRow | None:
         if key not in self.read:
-            raise p.Missing(key)
+            raise Missing(key)
         return super().entity(key)
 
-    def sensor(self, key: p.SensorKey) -> Any:
+    def sensor(self, key: SensorKey) -> Any:
         if key not in self.read:
-            raise p.Missing(key)
+            raise Missing(key)
         return super().sensor(key)
 
     def ask(self, id: str, request: Any) -> None:
@@ -675,7 +675,7 @@ def test_results_too_long_to_be_kept_together_fail_nobody() -> None:
     class Small(World):
         def keep(self, execution: str, value: Any) -> Any:
             if isinstance(value, dict) and len(value) > 2:
-                raise p.TooLong("too long")
+                raise TooLong("too long")
             return super().keep(execution, value)
 
     made = Small()

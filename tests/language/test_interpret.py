@@ -8,9 +8,11 @@ import pytest
 
 from holdfast.core import program as p
 from holdfast.core.codec import pack
+from holdfast.core.folding import fold
 from holdfast.core.lanes import Op
 from holdfast.core.model import BlobRef, Failure, Level, Status, Wait
-from holdfast.core.state import fold, open_state
+from holdfast.core.reads import BlobKey, Missing, TooLong
+from holdfast.core.state import open_state
 from holdfast.language.interpret import FUEL
 
 from .player import Player, play
@@ -206,13 +208,13 @@ def test_missing_rows_propagate() -> None:
 
     class Nothing:
         def load(self, execution: str, value: Any) -> Any:
-            raise p.Missing(p.BlobKey(execution, value.digest))
+            raise Missing(BlobKey(execution, value.digest))
 
         def keep(self, execution: str, value: Any) -> Any:
             return value
 
     cause = p.JobEnded(1, 1, 0, BlobRef(b"0" * 16, 2000))
-    with pytest.raises(p.Missing):
+    with pytest.raises(Missing):
         player.program.advance(player.state, cause, 1, Nothing())  # type: ignore[arg-type]
 
 
@@ -224,7 +226,7 @@ def test_too_long_values_fail_the_step() -> None:
             return value
 
         def keep(self, execution: str, value: Any) -> Any:
-            raise p.TooLong("longer than 2 MiB")
+            raise TooLong("longer than 2 MiB")
 
     commands = player.program.advance(player.state, p.JobEnded(1, 1, 0, {"x": 1}), 1, Full())  # type: ignore[arg-type]
     assert commands[-1] == p.Fail(Failure("value-too-large", "longer than 2 MiB", code="HF0701", step="big"), "big")

@@ -10,15 +10,16 @@ from holdfast.core import events as e
 from holdfast.core import program as p
 from holdfast.core import requests as r
 from holdfast.core.model import Actor, BlobRef, Status, Wait
+from holdfast.core.reads import LockKey
 from holdfast.language.workflow import Text, choose, load_workflows
 
 from .world import World, play, steps
 
-LOCK = p.LockKey("default", "default", "L")
+LOCK = LockKey("default", "default", "L")
 
 
 def holder(world: World, name: str = "L") -> str:
-    claim = world.lock(p.LockKey("default", "default", name)).holder
+    claim = world.lock(LockKey("default", "default", name)).holder
     return claim.execution if claim else ""
 
 

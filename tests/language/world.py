@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 from holdfast.core import events as e
-from holdfast.core import program as p
 from holdfast.core import requests as r
 from holdfast.core.attempts import claim
 from holdfast.core.codec import pack, unpack, unpack_events
 from holdfast.core.decide import decide
 from holdfast.core.entity_locks import Contention
+from holdfast.core.folding import fold
 from holdfast.core.inventory import EntityRow, Found, has_terms
 from holdfast.core.lanes import Frame
 from holdfast.core.locks import LOCK_EVENTS, LockRow
@@ -35,11 +35,27 @@ from holdfast.core.model import (
     Wait,
     blob_digest,
 )  # fmt: skip
+from holdfast.core.reads import (
+    ChangesKey,
+    ContentionKey,
+    EntityKey,
+    FlaggedKey,
+    FoundKey,
+    LockKey,
+    Need,
+    RelatedKey,
+    SelectKey,
+    SensorKey,
+    TicketKey,
+    TraceKey,
+    WatchersKey,
+    WorkflowKey,
+)
 from holdfast.core.rows import Rows, transit
 from holdfast.core.sensors import SENSOR_EVENTS, SensorRow, Watched
 from holdfast.core.sensors import after as sensor_after
 from holdfast.core.snapshot import canonical
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.state import State, open_state
 from holdfast.language import YamlProgram, interpret
 from holdfast.language.workflow import Text, choose, load_workflows
 
@@ -84,8 +100,8 @@ class World:
         self.histories: dict[str, list[tuple[int, tuple[e.Event, ...]]]] = {}
         self.programs: dict[bytes, YamlProgram] = {}
         self.data: dict[bytes, bytes] = {}
-        self.locks: dict[p.LockKey, LockRow] = {}
-        self.sensors: dict[p.SensorKey, Watched] = {}
+        self.locks: dict[LockKey, LockRow] = {}
+        self.sensors: dict[SensorKey, Watched] = {}
         self.agenda: list[tuple[int, int, str, Any]] = []
         self._gone: set[int] = set()
         self._items: dict[tuple[str, str], int] = {}
@@ -103,7 +119,7 @@ class World:
         self.is_compared = True
 
     # --- Reads ---------------------------------------------------------------------------------------
-    def workflow(self, key: p.WorkflowKey) -> None:
+    def workflow(self, key: WorkflowKey) -> None:
         return None
 
     def program(self, digest: bytes) -> YamlProgram:
@@ -122,51 +138,51 @@ class World:
         self.data[blob_digest(data)] = data
         return BlobRef(blob_digest(data), len(data))
 
-    def lock(self, key: p.LockKey) -> LockRow:
-        return self.locks.get(p.LockKey(key.tenant, key.entity, key.name), LockRow())
+    def lock(self, key: LockKey) -> LockRow:
+        return self.locks.get(LockKey(key.tenant, key.entity, key.name), LockRow())
 
-    def sensor(self, key: p.SensorKey) -> SensorRow | None:
+    def sensor(self, key: SensorKey) -> SensorRow | None:
         return self.sensors[key].row if key in self.sensors else None
 
-    def waiters(self, key: p.SensorKey) -> tuple[tuple[str, int], ...]:
+    def waiters(self, key: SensorKey) -> tuple[tuple[str, int], ...]:
         return self.sensors[key].waiters if key in self.sensors else ()
 
-    def entity(self, key: p.EntityKey) -> EntityRow | None:
+    def entity(self, key: EntityKey) -> EntityRow | None:
         return self.entities.get(key.id) if self.entities else EntityRow(key.id)
 
-    def found(self, key: p.FoundKey) -> tuple[Found, ...]:
+    def found(self, key: FoundKey) -> tuple[Found, ...]:
         return tuple(_brief(self.entities[id]) for id in key.ids if id in self.entities)
 
-    def select(self, key: p.SelectKey) -> tuple[Any, ...]:
+    def select(self, key: SelectKey) -> tuple[Any, ...]:
         rows = [row for _, row in sorted(self.entities.items()) if has_terms(row, key.terms)]
         return tuple(_brief(row) for row in rows) if key.is_brief else tuple(rows)
 
-    def related(self, key: p.RelatedKey) -> tuple[Found, ...]:
+    def related(self, key: RelatedKey) -> tuple[Found, ...]:
         rows = [row for _, row in sorted(self.entities.items())]
         if key.relation == "children":
             return tuple(_brief(row) for row in rows if row.parent in key.ids)
         return tuple(_brief(row) for row in rows if not set(key.ids).isdisjoint(row.groups))
 
-    def contention(self, key: p.ContentionKey) -> Contention:
+    def contention(self, key: ContentionKey) -> Contention:
         """Every world has one execution at a time: nobody stands in the way."""
         return Contention(missing=tuple(id for id in key.ids if id not in self.entities))
 
-    def watchers(self, key: p.WatchersKey) -> tuple[str, ...]:
+    def watchers(self, key: WatchersKey) -> tuple[str, ...]:
         return ()
 
-    def flagged(self, key: p.FlaggedKey) -> tuple[str, ...]:
+    def flagged(self, key: FlaggedKey) -> tuple[str, ...]:
         return ()
 
-    def trace(self, key: p.TraceKey) -> tuple[Any, ...]:
+    def trace(self, key: TraceKey) -> tuple[Any, ...]:
         return ()
 
-    def changes(self, key: p.ChangesKey) -> tuple[Any, ...]:
+    def changes(self, key: ChangesKey) -> tuple[Any, ...]:
         return ()
 
     def header_status(self, execution: str, tenant: str) -> int | None:
         return int(self.states[execution].status) if execution in self.states else None
 
-    def ticket(self, key: p.TicketKey) -> int:
+    def ticket(self, key: TicketKey) -> int:
         self._ticket += 1
         return self._ticket
 
@@ -197,7 +213,7 @@ class World:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(interpret, "Run", Watched)
             decided = decide(state, request, self.now, self)  # type: ignore[arg-type]
-        if isinstance(decided, p.Need):
+        if isinstance(decided, Need):
             raise NeedsRows(decided.keys)
         if before:
             assert canonical(state) == before, "deciding changed the state"
@@ -233,13 +249,13 @@ class World:
 
     def _share(self, id: str, state: State, event: e.Event) -> None:
         if isinstance(event, LOCK_EVENTS):
-            key = p.LockKey(state.tenant, event.entity, event.name)
+            key = LockKey(state.tenant, event.entity, event.name)
             self.locks[key] = lock_after(self.locks.get(key, LockRow()), id, event, self.now)
         elif isinstance(event, e.SensorLeft):
             for sensor, watched in self.sensors.items():
                 self.sensors[sensor] = sensor_after(watched, id, event, self.now)
         elif isinstance(event, SENSOR_EVENTS):
-            sensor = p.SensorKey(state.tenant, event.entity, event.kind, event.name)
+            sensor = SensorKey(state.tenant, event.entity, event.kind, event.name)
             self.sensors[sensor] = sensor_after(self.sensors.get(sensor, Watched()), id, event, self.now)
 
     # --- going on ----------------------------------------------------------------------------------
@@ -329,7 +345,7 @@ class World:
         return state.failure
 
     def sensor_value(self, name: str, entity: str = "default", kind: str = "sensor") -> Any:
-        row = self.sensor(p.SensorKey("default", entity, kind, name))
+        row = self.sensor(SensorKey("default", entity, kind, name))
         return None if row is None else row.value
 
     def labels(self, id: str = "e1") -> list[str]:

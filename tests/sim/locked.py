@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.core import program as p
 from holdfast.core.locks import ask
 from holdfast.core.model import DEFAULT_ENTITY, Failure
+from holdfast.core.reads import LockKey, Reads
 from holdfast.core.state import State
 
 from .base import MS
@@ -28,7 +29,7 @@ class Locked:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def advance(self, state: State, cause: p.Cause, now: int, reads: p.Reads) -> list[p.Command]:
+    def advance(self, state: State, cause: p.Cause, now: int, reads: Reads) -> list[p.Command]:
         held = sum(hold.fence > 0 for hold in state.locks.values())
         match cause:
             case p.Begun():
@@ -43,13 +44,13 @@ class Locked:
             return []  # a signal, before it has begun
         return self._inner.advance(state, cause, now, reads)
 
-    def _take(self, at: int, state: State, now: int, reads: p.Reads) -> list[p.Command]:
+    def _take(self, at: int, state: State, now: int, reads: Reads) -> list[p.Command]:
         name = self._names[at]
-        seq, fence = ask(reads.lock(p.LockKey(state.tenant, DEFAULT_ENTITY, name)), state.id, 1)
+        seq, fence = ask(reads.lock(LockKey(state.tenant, DEFAULT_ENTITY, name)), state.id, 1)
         taken: list[p.Command] = [p.TakeLock(1, DEFAULT_ENTITY, name, seq, fence, (1,))]
         return taken + self._holding(at, state, now, reads) if fence else taken
 
-    def _holding(self, at: int, state: State, now: int, reads: p.Reads) -> list[p.Command]:
+    def _holding(self, at: int, state: State, now: int, reads: Reads) -> list[p.Command]:
         if at + 1 < len(self._names):
             return [p.SetTimer(1, now + PAUSE)]
         return self._inner.advance(state, p.Begun(), now, reads)

@@ -17,7 +17,7 @@ from holdfast.core.codec import pack, unpack
 from holdfast.core.errors import Conflict
 from holdfast.core.locks import LockRow
 from holdfast.core.model import BlockOffer
-from holdfast.core.program import (
+from holdfast.core.reads import (
     BlobKey,
     BlockKey,
     DefinitionKey,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.entity_locks import IX, Contention, EntityClaim, X
 from holdfast.core.inventory import EntityChange, EntityRow, Flag, Found, has_terms
-from holdfast.core.program import (
+from holdfast.core.reads import (
     ChangesKey,
     ContentionKey,
     EntityKey,

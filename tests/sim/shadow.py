@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.core import events as e
 from holdfast.core.codec import chain, unpack_events
+from holdfast.core.folding import apply
 from holdfast.core.model import Effect, JobKind, JobSpec, JobStatus, Undo
-from holdfast.core.state import FAR, apply, open_state, spec_of
+from holdfast.core.state import FAR, open_state, spec_of
 from holdfast.store.records import HistoryRow
 
 from .base import Violation

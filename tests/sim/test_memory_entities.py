@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.inventory import EntityChange, EntityRow, Flag
 from holdfast.core.model import Mode
-from holdfast.core.program import (
+from holdfast.core.reads import (
     ChangesKey,
     ContentionKey,
     EntityKey,

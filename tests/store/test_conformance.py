@@ -13,7 +13,7 @@ from holdfast.core.errors import Conflict, StoreUnavailable, StoreVersion
 from holdfast.core.inventory import EntityChange, EntityRow, Flag
 from holdfast.core.locks import Claim, LockRow
 from holdfast.core.model import BlockOffer, Level, LogLine, Mode, Status
-from holdfast.core.program import (
+from holdfast.core.reads import (
     BlobKey,
     BlockKey,
     ChangesKey,

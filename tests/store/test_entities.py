@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.entity_locks import Contention, EntityClaim
 from holdfast.core.inventory import EntityChange, EntityRow, Flag, Found, terms_of
 from holdfast.core.model import Mode
-from holdfast.core.program import (
+from holdfast.core.reads import (
     ChangesKey,
     ContentionKey,
     EntityKey,

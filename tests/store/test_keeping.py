@@ -10,7 +10,7 @@ from holdfast.core.errors import Conflict
 from holdfast.core.ids import to_key
 from holdfast.core.inventory import EntityChange, Flag
 from holdfast.core.model import LogLine, Mode, Status
-from holdfast.core.program import HeaderKey
+from holdfast.core.reads import HeaderKey
 from holdfast.core.requests import FireTimer
 from holdfast.core.rows import AgendaRow, EntityClaims, JobRow, LogRow
 from holdfast.store import keeping as kept

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.core.errors import StoreFull, StoreUnavailable
 from holdfast.core.ids import to_key
-from holdfast.core.program import BlockKey
+from holdfast.core.reads import BlockKey
 from holdfast.store import postgres_connect
 from holdfast.store.port import CommitUnknown
 from holdfast.store.postgres import PostgresStore

@@ -12,7 +12,7 @@ from holdfast.core.errors import Conflict
 from holdfast.core.inventory import EntityRow
 from holdfast.core.locks import Claim, LockRow
 from holdfast.core.model import DEFAULT_ENTITY
-from holdfast.core.program import EntityKey, LockKey, SensorKey
+from holdfast.core.reads import EntityKey, LockKey, SensorKey
 from holdfast.core.rows import ClaimRow, SensorChange
 from holdfast.core.sensors import SensorRow, Watched
 from holdfast.store.port import Store

@@ -11,16 +11,14 @@ from holdfast.core.model import Status
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
-    EntityLockView,
-    EntityView,
     ExecutionView,
     JobView,
-    LockView,
     LogView,
     QueueView,
     WorkerView,
     WorkflowView,
 )
+from holdfast.core.views_shared import EntityLockView, EntityView, LockView
 from holdfast.store.records import TokenRow
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]

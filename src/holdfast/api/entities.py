@@ -19,7 +19,7 @@ from holdfast.core.errors import (
     UnknownEntity,
 )
 from holdfast.core.inventory import EntityChange, EntityRow, Imported
-from holdfast.core.views import EntityView, ImportView
+from holdfast.core.views_shared import EntityView, ImportView
 from holdfast.engine.editing import Edit, Edited
 from holdfast.engine.inventory import chunks, gone, import_view
 from holdfast.inventory import read

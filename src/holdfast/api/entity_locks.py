@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.errors import EntityNotHeld, LockNotHeld, StoreFull, StoreReadOnly, UnknownEntity, UnknownExecution
-from holdfast.core.views import EntityHoldView, EntityLockView, GraphView
+from holdfast.core.views_shared import EntityHoldView, EntityLockView, GraphView
 
 from .auth import Role
 from .bodies import FreeQuery

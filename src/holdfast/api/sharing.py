@@ -12,7 +12,7 @@ from holdfast.core.errors import (
     UnknownLock,
     UnknownSensor,
 )
-from holdfast.core.views import LockView, SensorView
+from holdfast.core.views_shared import LockView, SensorView
 from holdfast.engine.sharing import sensor_view
 
 from .auth import Role

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import BadUsage, UnknownEntity
 from holdfast.core.inventory import EntityChange
-from holdfast.core.views import EntityHoldView, EntityView, SensorView
+from holdfast.core.views_shared import EntityHoldView, EntityView, SensorView
 
 from .connect import reach_options, reading, writing
 from .entity_values import values_group

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.errors import BadUsage
 from holdfast.core.inventory import Imported
-from holdfast.core.views import EntityView, ImportView
+from holdfast.core.views_shared import EntityView, ImportView
 
 from .connect import reach_options, reading, writing
 from .entity import all_entities

@@ -12,26 +12,21 @@ from holdfast.core.model import Actor, BlockOffer, Status
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
-    EntityLockView,
-    EntityView,
     ExecutionView,
-    GraphView,
     HealthView,
-    ImportView,
     JobView,
     LedgerView,
-    LockView,
     LogView,
     PurgeView,
     QueueView,
     RetentionView,
-    SensorView,
     StandingView,
     WhyView,
     WorkerView,
     WorkflowView,
 )
 from holdfast.core.views_plan import StartPlan
+from holdfast.core.views_shared import EntityLockView, EntityView, GraphView, ImportView, LockView, SensorView
 from holdfast.engine import forgetting
 from holdfast.engine.reviving import replaying, resuming
 from holdfast.engine.service import Service

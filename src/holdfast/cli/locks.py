@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from holdfast.core.model import DEFAULT_ENTITY
-from holdfast.core.views import EntityLockView, GraphEdge, GraphView, LockView
+from holdfast.core.views_shared import EntityLockView, GraphEdge, GraphView, LockView
 
 from .connect import reach_options, reading, writing
 from .options import output_option

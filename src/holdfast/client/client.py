@@ -22,26 +22,21 @@ from holdfast.core.model import BlockOffer
 from holdfast.core.views import (
     ApprovalView,
     BlockView,
-    EntityLockView,
-    EntityView,
     ExecutionView,
-    GraphView,
     HealthView,
-    ImportView,
     JobView,
     LedgerView,
-    LockView,
     LogView,
     PurgeView,
     QueueView,
     RetentionView,
-    SensorView,
     StandingView,
     WhyView,
     WorkerView,
     WorkflowView,
 )
 from holdfast.core.views_plan import StartPlan
+from holdfast.core.views_shared import EntityLockView, EntityView, GraphView, ImportView, LockView, SensorView
 
 T = TypeVar("T")
 V1 = "/api/v1"

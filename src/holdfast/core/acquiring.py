@@ -22,6 +22,7 @@ from .errors import ChangedHands, LockNotHeld, NothingToApprove, Refused
 from .inventory import Found
 from .lifecycle import QUIET_START
 from .model import Effect, Failure, Gate, JobKind, JobStatus, Mode, Status
+from .reads import ContentionKey, FoundKey, Missing, Reads, TicketKey, TooLong, TraceKey, WatchersKey
 from .state import Job, State
 from .subjects import Progress
 
@@ -37,7 +38,7 @@ class Road:
 
     __slots__ = ("events", "now", "passed", "program", "reads", "state")
 
-    def __init__(self, state: State, now: int, reads: p.Reads, program: p.Program | None = None) -> None:
+    def __init__(self, state: State, now: int, reads: Reads, program: p.Program | None = None) -> None:
         self.state = state
         #: read when it is needed: not to wait for locks
         self.program = program
@@ -178,14 +179,14 @@ class Road:
         if not asked:
             self._run()
             return
-        key = p.ContentionKey(state.tenant, tuple(asked))
+        key = ContentionKey(state.tenant, tuple(asked))
         try:
             found = self.reads.contention(key)
-        except p.Missing as missing:
+        except Missing as missing:
             if state.ticket:
                 raise
             # Whatever is found, it takes a number; and deciding once more about ten thousand entities takes its time.
-            raise p.Missing(*missing.keys, p.TicketKey(state.id)) from None
+            raise Missing(*missing.keys, TicketKey(state.id)) from None
         if found.missing:
             self.passed.append(Status.LOCKING)
             gone = ", ".join(found.missing[: discovery.SHOWN])
@@ -209,14 +210,14 @@ class Road:
             self.passed.append(Status.LOCKING)
             self._fail(_changed_meanwhile(claim))
         elif block is None:
-            fence = self.reads.ticket(p.TicketKey(state.id))
+            fence = self.reads.ticket(TicketKey(state.id))
             self.events.append(e.EntitiesLocked(fence, state.ticket or fence))
             self._run()
         elif policy.on_conflict == "fail":
             self._fail(_in_the_way(block))
         elif not state.ticket:
             self._flush()
-            self.events.append(e.EntitiesQueued(self.reads.ticket(p.TicketKey(state.id)), block.entity))
+            self.events.append(e.EntitiesQueued(self.reads.ticket(TicketKey(state.id)), block.entity))
         elif block.entity != state.watch:
             self.events.append(e.EntitiesWatched(block.entity))
 
@@ -226,7 +227,7 @@ class Road:
         types = {subject.id: subject.type for subject in state.subjects.values()}
         groups = [id for id, mode in state.around.items() if mode is Mode.S]
         ids = tuple(sorted({*types, *groups}))
-        read = self.reads.found(p.FoundKey(state.tenant, ids)) if ids else ()
+        read = self.reads.found(FoundKey(state.tenant, ids)) if ids else ()
         # The order of subjects is theirs for life, whatever they are called now.
         found = {each.id: Found(each.id, types.get(each.id, each.type), each.parent, each.groups) for each in read}
         if not types.keys() <= found.keys():
@@ -267,11 +268,11 @@ class Road:
                 self.program = self.reads.program(self.state.definition)
             assert self.program is not None, "the definition of an execution is kept as long as the execution"
             return ask(self.program)
-        except p.Missing:
+        except Missing:
             raise
         except _Hopeless as hopeless:
             self._fail(hopeless.failure)
-        except p.TooLong as error:
+        except TooLong as error:
             self._fail(Failure("value-too-large", str(error), code="HF0701"))
         except Refused as refused:
             self._fail(Failure("program-error", refused.message, code=refused.code))
@@ -326,7 +327,7 @@ def _in_the_way(block: Block) -> Failure:
 
 
 # --- requests --------------------------------------------------------------------------------------------
-def answer(state: State, request: Beginning, now: int, reads: p.Reads) -> list[e.Event]:
+def answer(state: State, request: Beginning, now: int, reads: Reads) -> list[e.Event]:
     """The facts. None, where it comes too late: nothing is wrong then."""
     if isinstance(request, r.AwaitEnd):
         is_known = request.execution in state.awaited_by and not state.status.is_ended
@@ -372,7 +373,7 @@ def _gate_of(state: State, request: r.MeetGate) -> int:
     return number
 
 
-def acquired(state: State, job: Job, result: Any, failure: Failure | None, now: int, reads: p.Reads) -> list[e.Event]:
+def acquired(state: State, job: Job, result: Any, failure: Failure | None, now: int, reads: Reads) -> list[e.Event]:
     """One of the blocks that were asked which entities they need has answered, or failed for good."""
     road = Road(state, now, reads)
     others = [other for other in state.jobs.values() if other.id != job.id]
@@ -404,7 +405,7 @@ def is_running(events: list[e.Event]) -> bool:
 
 
 # --- who changed what meanwhile ------------------------------------------------------------------------------
-def refuse_if_changed(state: State, reads: p.Reads) -> None:
+def refuse_if_changed(state: State, reads: Reads) -> None:
     """Another execution had one of its entities since, in a way that does not go with having it: what this one knows
     of it may be wrong."""
     claim = _since(state, reads) if state.subjects else None
@@ -412,9 +413,9 @@ def refuse_if_changed(state: State, reads: p.Reads) -> None:
         raise ChangedHands(_had_since(claim))
 
 
-def _since(state: State, reads: p.Reads) -> EntityClaim | None:
+def _since(state: State, reads: Reads) -> EntityClaim | None:
     own = {subject.id: subject.mode for subject in state.subjects.values()} | state.around
-    for claim in reads.trace(p.TraceKey(state.tenant, state.id)):
+    for claim in reads.trace(TraceKey(state.tenant, state.id)):
         mode = own.get(claim.entity)
         if mode is not None and not goes_with(claim.mode, mode):
             return claim
@@ -435,16 +436,16 @@ def _had_since(claim: EntityClaim) -> str:
 
 
 # --- taken away ------------------------------------------------------------------------------------------
-def take_away(state: State, request: r.FreeEntity, reads: p.Reads) -> tuple[list[e.Event], Failure, list[Job]]:
+def take_away(state: State, request: r.FreeEntity, reads: Reads) -> tuple[list[e.Event], Failure, list[Job]]:
     """The entity, and with it whatever is a part of it: the facts, the failure that is, and the jobs that were undoing
     something there. Jobs at work there may have done anything; those that only look may go on."""
     held = lock_set_of(state)
     if state.status.is_ended or not state.fence or state.fence != request.fence or request.entity not in held:
         raise LockNotHeld(f"execution {state.id} does not hold {request.entity} under fence {request.fence} any more")
     lost = [request.entity]
-    parents = {each.id: each.parent for each in reads.found(p.FoundKey(state.tenant, tuple(held)))}
+    parents = {each.id: each.parent for each in reads.found(FoundKey(state.tenant, tuple(held)))}
     lost += [id for id in held if id != request.entity and _is_within(id, request.entity, parents)]
-    woken = reads.watchers(p.WatchersKey(state.tenant, state.id))
+    woken = reads.watchers(WatchersKey(state.tenant, state.id))
     events: list[e.Event] = [e.EntityLost(id, request.by, woken if id == request.entity else ()) for id in lost]
     by = f" by {request.by}" if request.by else ""
     failure = Failure(

@@ -12,15 +12,17 @@ from . import requests as r
 from . import versions
 from .acquiring import Road, asked_for, is_running
 from .errors import DuplicateExecution, Refused, UnknownEntity, UnknownWorkflow, WrongStatus
+from .folding import fold
 from .gates import awaited, misfits
 from .lifecycle import QUIET_START
 from .model import Failure, Gate, Policy, Problem, Status
-from .state import State, fold, open_state
+from .reads import EntityKey, Reads, WorkflowKey
+from .state import State, open_state
 
 _PLAIN = Policy()
 
 
-def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> tuple[list[e.Event], p.Program | None]:
+def begin(state: State, request: r.StartExecution, now: int, reads: Reads) -> tuple[list[e.Event], p.Program | None]:
     """Everything up to the first step, and the program that takes it; none where the execution has ended already, or
     has to wait first."""
     if state.version:
@@ -33,11 +35,11 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
             now_is = "gone" if status is None else Status(status).name
             raise WrongStatus(f"execution {request.retry_of} is {now_is}; only what has ended can be retried")
     version, digest = 0, request.definition
-    if request.entity and reads.entity(p.EntityKey(tenant, request.entity)) is None:
+    if request.entity and reads.entity(EntityKey(tenant, request.entity)) is None:
         raise UnknownEntity(f"no entity {request.entity!r}; `holdfast entity set {request.entity}` makes one")
     if request.workflow:
         name, _, number = request.workflow.partition(":")
-        key = p.WorkflowKey(tenant, name, int(number) if number.isdigit() else 0)
+        key = WorkflowKey(tenant, name, int(number) if number.isdigit() else 0)
         published = reads.workflow(key)
         if published is None or (number and not number.isdigit()):
             raise UnknownWorkflow(
@@ -97,7 +99,7 @@ def begin(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> 
 
 
 def _ahead(
-    program: p.Program, policy: Policy, request: r.StartExecution, input: tuple[Any] | None, now: int, reads: p.Reads
+    program: p.Program, policy: Policy, request: r.StartExecution, input: tuple[Any] | None, now: int, reads: Reads
 ) -> tuple[tuple[Gate, ...], list[Problem]]:
     """The gates before it, and what is wrong with them or with the entities it was started on. Without an input that
     can be used, only what was asked for with the start is looked at."""

@@ -25,15 +25,17 @@ from .errors import (
     UnknownExecution,
     WrongStatus,
 )
+from .folding import fold
 from .granting import granting
 from .lifecycle import MOVING, may
 from .model import Actor, Failure, JobStatus, Status
+from .reads import Missing, Need, Reads, TooLong
 from .sharing import Waking, answer, closing, facts
 from .snapshot import copy_state
-from .state import Job, State, fold, open_state
+from .state import Job, State, open_state
 
 
-def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e.Event] | p.Need:
+def decide(state: State, request: r.Request, now: int, reads: Reads) -> list[e.Event] | Need:
     """May refuse; never acts."""
     now = max(now, state.at)
     try:
@@ -44,13 +46,13 @@ def decide(state: State, request: r.Request, now: int, reads: p.Reads) -> list[e
         transition = _Transition(state, now, reads)
         _ANSWER[type(request)](transition, request)
         return closing(state, transition.events, now, reads)
-    except p.Missing as missing:
-        return p.Need(missing.keys)
-    except p.TooLong as error:
+    except Missing as missing:
+        return Need(missing.keys)
+    except TooLong as error:
         raise PayloadTooLarge(str(error)) from None
 
 
-def _start(state: State, request: r.StartExecution, now: int, reads: p.Reads) -> list[e.Event]:
+def _start(state: State, request: r.StartExecution, now: int, reads: Reads) -> list[e.Event]:
     events, program = begin(state, request, now, reads)
     if program is None:
         return events
@@ -223,12 +225,12 @@ class _Transition(Attempts):
             program = program or self.reads.program(self.state.definition)
             assert program is not None, "the definition of an execution is kept as long as the execution"
             commands = program.advance(self.state, cause, self.now, self.reads)
-        except p.Missing:
+        except Missing:
             raise
         except Refused as refused:
             # A definition that no longer compiles, after an upgrade: this execution ends, no other suffers.
             commands = [p.Fail(Failure("program-error", refused.message, code=refused.code))]
-        except p.TooLong as error:
+        except TooLong as error:
             commands = [p.Fail(Failure("value-too-large", str(error), code="HF0701"))]
         except Exception as bug:
             # One execution's program must not stop the engine, nor leave the execution hanging.
@@ -284,7 +286,7 @@ class _Transition(Attempts):
             case p.Complete(output=output):
                 try:
                     kept = self.reads.keep(self.state.id, output)
-                except p.TooLong as error:
+                except TooLong as error:
                     self._obey(p.Fail(Failure("value-too-large", f"the output: {error}", code="HF0701")))
                     return
                 granted = granting(self.state, self.events, self.now, self.reads)

@@ -13,6 +13,7 @@ from . import program as p
 from .entity_locks import lock_set
 from .inventory import EntityRow, Found
 from .model import Failure, Mode
+from .reads import FoundKey, Reads, RelatedKey, SelectKey
 from .subjects import order_of
 
 #: Ids named in a message; all of them are in the details.
@@ -33,7 +34,7 @@ class Catch(msgspec.Struct):
     unknown: list[str] = []
 
 
-def resolve(tenant: str, wanted: Iterable[p.Wanted], reads: p.Reads) -> Catch:
+def resolve(tenant: str, wanted: Iterable[p.Wanted], reads: Reads) -> Catch:
     """All wishes, one after the other: some of them are about what was found before. Groups become their members in
     the end; the groups themselves stay among what was found."""
     catch = Catch()
@@ -41,33 +42,33 @@ def resolve(tenant: str, wanted: Iterable[p.Wanted], reads: p.Reads) -> Catch:
         _take(catch, tenant, wish, reads)
     groups = [each.id for each in catch.found.values() if each.type == "group"]
     while groups:
-        members = reads.related(p.RelatedKey(tenant, "members", tuple(sorted(groups))))
+        members = reads.related(RelatedKey(tenant, "members", tuple(sorted(groups))))
         new = [each for each in members if each.id not in catch.found]
         catch.found.update((each.id, each) for each in new)
         groups = [each.id for each in new if each.type == "group"]
     return catch
 
 
-def exactly(tenant: str, ids: Iterable[str], reads: p.Reads) -> Catch:
+def exactly(tenant: str, ids: Iterable[str], reads: Reads) -> Catch:
     """These and no others: no group stands for its members."""
     catch = Catch()
     _take(catch, tenant, p.Wanted("ids", tuple(ids)), reads)
     return catch
 
 
-def _take(catch: Catch, tenant: str, wish: p.Wanted, reads: p.Reads) -> None:
+def _take(catch: Catch, tenant: str, wish: p.Wanted, reads: Reads) -> None:
     found: Sequence[Found | EntityRow] = ()
     match wish.kind:
         case "ids":
             ids = tuple(sorted({*wish.ids}))
-            found = reads.found(p.FoundKey(tenant, ids)) if ids else ()
+            found = reads.found(FoundKey(tenant, ids)) if ids else ()
             there = {each.id for each in found}
             catch.unknown += [id for id in ids if id not in there and id not in catch.unknown]
         case "select":
             terms = wish.terms
             if wish.type and ("type", wish.type) not in terms:
                 terms = (*terms, ("type", wish.type))
-            found = reads.select(p.SelectKey(tenant, terms, wish.test is None))
+            found = reads.select(SelectKey(tenant, terms, wish.test is None))
             if wish.test is not None:
                 found = [row for row in found if isinstance(row, EntityRow) and wish.test(row)]
         case "children":
@@ -77,7 +78,7 @@ def _take(catch: Catch, tenant: str, wish: p.Wanted, reads: p.Reads) -> None:
             found = _related(tenant, "members", groups, reads)
         case "parent":
             parents = tuple(sorted({each.parent for each in catch.found.values() if each.parent}))
-            found = reads.found(p.FoundKey(tenant, parents)) if parents else ()
+            found = reads.found(FoundKey(tenant, parents)) if parents else ()
         case other:
             raise AssertionError(f"no way to want entities by {other!r}")
     for each in found:
@@ -86,13 +87,13 @@ def _take(catch: Catch, tenant: str, wish: p.Wanted, reads: p.Reads) -> None:
             catch.found[each.id] = brief
 
 
-def _related(tenant: str, relation: str, ids: Iterable[str], reads: p.Reads) -> Sequence[Found]:
+def _related(tenant: str, relation: str, ids: Iterable[str], reads: Reads) -> Sequence[Found]:
     of = tuple(sorted(ids))
-    return reads.related(p.RelatedKey(tenant, relation, of)) if of else ()
+    return reads.related(RelatedKey(tenant, relation, of)) if of else ()
 
 
 # --- what a block says it needs ----------------------------------------------------------------------------
-def answered(result: Any, program: p.Program, tenant: str, reads: p.Reads) -> list[p.Wanted]:
+def answered(result: Any, program: p.Program, tenant: str, reads: Reads) -> list[p.Wanted]:
     """`{"ids": […], "select": […]}`, or a list of both; nothing is nothing."""
     if result is None:
         return []
@@ -102,7 +103,7 @@ def answered(result: Any, program: p.Program, tenant: str, reads: p.Reads) -> li
         return [p.Wanted("ids", _texts([ids] if isinstance(ids, str) else ids)), *selectors]
     if isinstance(result, list | tuple):
         texts = _texts(result)
-        known = {each.id for each in reads.found(p.FoundKey(tenant, tuple(sorted({*texts}))))} if texts else set()
+        known = {each.id for each in reads.found(FoundKey(tenant, tuple(sorted({*texts}))))} if texts else set()
         are_selectors = {text: text not in known and not _OPERATORS.isdisjoint(text) for text in texts}
         plain = tuple(text for text in texts if not are_selectors[text])
         return [p.Wanted("ids", plain), *(program.selector(text) for text in texts if are_selectors[text])]
@@ -126,7 +127,7 @@ def _shown(value: Any) -> str:
 
 # --- subjects and locks ------------------------------------------------------------------------------------
 def found_event(
-    found: Mapping[str, Found], mode: Mode, works_on_groups: bool, tenant: str, reads: p.Reads
+    found: Mapping[str, Found], mode: Mode, works_on_groups: bool, tenant: str, reads: Reads
 ) -> e.EntitiesFound:
     """The sorted set, and what is locked around it."""
     by_type: dict[str, list[Found]] = {}
@@ -155,7 +156,7 @@ def found_event(
 _ID, _TYPE = attrgetter("id"), attrgetter("type")
 
 
-def _parents(found: Mapping[str, Found], subjects: Iterable[Found], tenant: str, reads: p.Reads) -> dict[str, str]:
+def _parents(found: Mapping[str, Found], subjects: Iterable[Found], tenant: str, reads: Reads) -> dict[str, str]:
     """Of the subjects, of what they are parts of, and so on. A parent that is not there is none."""
     parents = {each.id: each.parent for each in subjects if each.parent}
     if not parents:
@@ -164,7 +165,7 @@ def _parents(found: Mapping[str, Found], subjects: Iterable[Found], tenant: str,
     while True:
         unread = {parent for parent in parents.values() if parent not in known}
         if unread:
-            read = {each.id: each.parent for each in reads.found(p.FoundKey(tenant, tuple(sorted(unread))))}
+            read = {each.id: each.parent for each in reads.found(FoundKey(tenant, tuple(sorted(unread))))}
             known |= read
             for id in [id for id, parent in parents.items() if parent in unread and parent not in read]:
                 del parents[id]

@@ -11,13 +11,13 @@ from copy import copy
 
 from . import events as e
 from . import ledger as ledgers
-from . import program as p
 from . import requests as r
 from . import undoing
 from .errors import NoteMissing, NothingToUndo, Refused, WrongStatus
 from .ledger import Entry
 from .lifecycle import ACKED, MOVING, may
 from .model import Actor, Effect, Failure, JobKind, JobSpec, JobStatus, Status, Undo
+from .reads import FlaggedKey, Reads
 from .state import HOOKS, Job, State, entry_of, in_doubt, spec_of
 from .undoing import Standing
 
@@ -30,7 +30,7 @@ class Ending:
 
     __slots__ = ("events", "is_broken", "is_turn_open", "next_job", "next_timer", "now", "reads", "state")
 
-    def __init__(self, state: State, now: int, reads: p.Reads) -> None:
+    def __init__(self, state: State, now: int, reads: Reads) -> None:
         self.state = state
         self.now = now
         self.reads = reads
@@ -244,7 +244,7 @@ class Ending:
         state = self.state
         is_shut = state.policy.on_unsafe == "quarantine" and state.status not in ACKED.values()
         if is_shut and any(state.ledger[job].entity for job in in_doubt(state)):
-            return self.reads.flagged(p.FlaggedKey(state.tenant, state.id))
+            return self.reads.flagged(FlaggedKey(state.tenant, state.id))
         return ()
 
     def _spec(self, job: Job) -> JobSpec:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from . import events as e
-from . import program as p
 from .entity_locks import S, X
 from .inventory import GROUP, EntityChange, EntityRow, Unchangeable, applied, difference, excess
 from .model import Failure, Undo
+from .reads import ChangesKey, ContentionKey, EntityKey, Key, Missing, Reads, RelatedKey
 from .state import State
 from .subjects import Progress
 
@@ -21,7 +21,7 @@ from .subjects import Progress
 DEPTH = 16
 
 
-def granting(state: State, events: list[e.Event], now: int, reads: p.Reads) -> list[e.Event] | Failure:
+def granting(state: State, events: list[e.Event], now: int, reads: Reads) -> list[e.Event] | Failure:
     """The facts to stand before the end of an execution that completes after `events`; or why it cannot."""
     fresh = [change for event in events if type(event) is e.JobSucceeded for change in event.changes]
     if not fresh and not state.has_changes:
@@ -37,9 +37,9 @@ def granting(state: State, events: list[e.Event], now: int, reads: p.Reads) -> l
     return [e.InventoryChanged(versions, changes)] if changes else []
 
 
-def _kept(state: State, reads: p.Reads) -> Iterable[EntityChange]:
+def _kept(state: State, reads: Reads) -> Iterable[EntityChange]:
     if state.run == 1:
-        return reads.changes(p.ChangesKey(state.id))
+        return reads.changes(ChangesKey(state.id))
     # What was kept aside went with the end before; what the jobs asked for is in the history all the same.
     by_job: dict[int, list[EntityChange]] = {}
     for _, events in reads.history(state.id):
@@ -54,7 +54,7 @@ def _kept(state: State, reads: p.Reads) -> Iterable[EntityChange]:
 
 
 class _Grant:
-    def __init__(self, state: State, now: int, reads: p.Reads) -> None:
+    def __init__(self, state: State, now: int, reads: Reads) -> None:
         self.state = state
         self.now = now
         self.reads = reads
@@ -90,16 +90,16 @@ class _Grant:
 
     # --- rows, many at a time ------------------------------------------------------------------------------
     def _read(self, ids: Iterable[str]) -> None:
-        missing: list[p.Key] = []
+        missing: list[Key] = []
         for id in ids:
             if id in self.before:
                 continue
             try:
-                self.before[id] = self.after[id] = self.reads.entity(p.EntityKey(self.state.tenant, id))
-            except p.Missing as more:
+                self.before[id] = self.after[id] = self.reads.entity(EntityKey(self.state.tenant, id))
+            except Missing as more:
                 missing += more.keys
         if missing:
-            raise p.Missing(*missing)
+            raise Missing(*missing)
 
     def _read_around(self, changes: list[EntityChange]) -> None:
         """What the changed ones are parts of, up to something that is held; and the groups they join."""
@@ -164,7 +164,7 @@ class _Grant:
         if not gone:
             return
         for relation, word in (("children", "parts"), ("members", "members")):
-            left = self.reads.related(p.RelatedKey(self.state.tenant, relation, gone))
+            left = self.reads.related(RelatedKey(self.state.tenant, relation, gone))
             for found in left:
                 after = self.after[found.id] if found.id in self.after else self.before.get(found.id, found)
                 if after is None:
@@ -184,7 +184,7 @@ class _Grant:
         touched -= self.held
         if not touched:
             return
-        found = self.reads.contention(p.ContentionKey(self.state.tenant, tuple(sorted(touched))))
+        found = self.reads.contention(ContentionKey(self.state.tenant, tuple(sorted(touched))))
         for claim in found.claims:
             if claim.fence and claim.mode in (S, X) and claim.execution != self.state.id:
                 raise Unchangeable(f"execution {claim.execution} works with group {claim.entity}, so its members stay")

@@ -15,22 +15,25 @@ from . import requests as r
 from .acquiring import Road
 from .begin import begin
 from .entity_locks import Contention, goes_with
+from .folding import fold
 from .model import Failure, JobKind, JobSpec, Problem, Status
-from .state import State, fold, open_state
-from .views import FlagView, error_view, hooks_of
+from .reads import ContentionKey, Missing, Need, Reads
+from .state import State, open_state
+from .views import error_view, hooks_of
 from .views_plan import PlannedBlock, PlannedClaim, PlannedEntity, PlannedGate, PlannedStep, StartPlan
+from .views_shared import FlagView
 from .worst import Worst, judge
 
 
-def plan(request: r.StartExecution, now: int, reads: p.Reads) -> StartPlan | p.Need:
+def plan(request: r.StartExecution, now: int, reads: Reads) -> StartPlan | Need:
     """Refuses what a start would refuse."""
     try:
         return _plan(request, now, reads)
-    except p.Missing as missing:
-        return p.Need(missing.keys)
+    except Missing as missing:
+        return Need(missing.keys)
 
 
-def _plan(request: r.StartExecution, now: int, reads: p.Reads) -> StartPlan:
+def _plan(request: r.StartExecution, now: int, reads: Reads) -> StartPlan:
     state = open_state(request.execution)
     decided, _ = begin(state, request, now, reads)
     fold(state, now, decided)
@@ -65,7 +68,7 @@ def _plan(request: r.StartExecution, now: int, reads: p.Reads) -> StartPlan:
     return view
 
 
-def _on(state: State, now: int, reads: p.Reads, program: p.Program) -> list[e.Event]:
+def _on(state: State, now: int, reads: Reads, program: p.Program) -> list[e.Event]:
     """As if its gates were met."""
     road = Road(state, now, reads, program)
     road.at_gates(())
@@ -88,7 +91,7 @@ def _block(spec: JobSpec) -> PlannedBlock:
 
 
 # --- entities and locks ------------------------------------------------------------------------------------
-def _entities(view: StartPlan, state: State, decided: Iterable[e.Event], reads: p.Reads) -> None:
+def _entities(view: StartPlan, state: State, decided: Iterable[e.Event], reads: Reads) -> None:
     found = next((event for event in decided if isinstance(event, e.EntitiesFound)), None)
     if found is None:
         return
@@ -97,7 +100,7 @@ def _entities(view: StartPlan, state: State, decided: Iterable[e.Event], reads: 
     asked = {id: modes[id] for id in sorted(modes)}
     for type in found.types:
         view.counts[type] = view.counts.get(type, 0) + 1
-    there = reads.contention(p.ContentionKey(state.tenant, tuple(asked))) if asked else Contention()
+    there = reads.contention(ContentionKey(state.tenant, tuple(asked))) if asked else Contention()
     claims: dict[str, list[PlannedClaim]] = {}
     for claim in sorted(there.claims, key=lambda claim: (not claim.fence, -claim.priority, claim.ticket)):
         is_ahead = bool(claim.fence) or claim.priority >= state.policy.priority

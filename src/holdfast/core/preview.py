@@ -14,10 +14,12 @@ from . import requests as r
 from .codec import plain
 from .decide import decide
 from .errors import Refused
+from .folding import apply, fold
 from .lanes import ROOT_LANE, START, Frame, Lane, Op
 from .model import Effect
+from .reads import LockKey, Missing, Need, Reads
 from .snapshot import copy_state
-from .state import State, apply, fold, open_state
+from .state import State, open_state
 from .views import PlanJob, PlanLane, PlanLock, PlanStep, PlanView, RefusalView
 
 
@@ -105,9 +107,7 @@ class Trace:
         return lane == outer
 
 
-def preview(
-    state: State, request: r.ResumeExecution | r.ReplayExecution, now: int, reads: p.Reads
-) -> PlanView | p.Need:
+def preview(state: State, request: r.ResumeExecution | r.ReplayExecution, now: int, reads: Reads) -> PlanView | Need:
     """`state` is of an execution that is there; it is not changed."""
     verb = "replay" if isinstance(request, r.ReplayExecution) and request.start != "end" else "resume"
     asked = request.start if isinstance(request, r.ReplayExecution) else "end"
@@ -117,20 +117,20 @@ def preview(
     except Refused as refused:
         view.refusal = RefusalView(refused.code, refused.message)
         return view
-    if isinstance(decided, p.Need):
+    if isinstance(decided, Need):
         return decided
     try:
         program = reads.program(state.definition)
         assert program is not None
         trace = Trace(program, reads.history(state.id))
         _Plan(view, state, program, trace, reads).fill(decided, now)
-    except p.Missing as missing:
-        return p.Need(missing.keys)
+    except Missing as missing:
+        return Need(missing.keys)
     return view
 
 
 class _Plan:
-    def __init__(self, view: PlanView, state: State, program: p.Program, trace: Trace, reads: p.Reads) -> None:
+    def __init__(self, view: PlanView, state: State, program: p.Program, trace: Trace, reads: Reads) -> None:
         self.view = view
         self.state = state
         self.program = program
@@ -246,7 +246,7 @@ class _Plan:
             wanted |= dict.fromkeys(self.trace.released)
         locks = []
         for entity, name in wanted:
-            row = self.reads.lock(p.LockKey(self.state.tenant, entity, name))
+            row = self.reads.lock(LockKey(self.state.tenant, entity, name))
             holder = row.holder
             waiting = len(row.waiters)
             who, since = (holder.execution, holder.since) if holder else ("", 0)

@@ -14,10 +14,11 @@ import msgspec
 from . import events as e
 from . import requests as r
 from . import rows_entities
+from .folding import apply
 from .inventory import EntityChange, EntityRow, Flag
 from .locks import Claim
 from .model import Effect, JobKind, JobStatus, Level, LogLine, Mode
-from .state import FAR, State, apply, in_doubt, spec_of
+from .state import FAR, State, in_doubt, spec_of
 from .versions import place
 
 #: the agenda's item for the end of the time that jobs of a cancelled execution have to stop

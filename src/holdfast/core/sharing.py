@@ -16,6 +16,7 @@ from .codec import pack
 from .errors import LockNotHeld
 from .locks import LOCK_EVENTS, Claim, Hold, Holds, LockEvent, after, change, find, force, release
 from .model import Failure
+from .reads import LockKey, Missing, Reads, SensorKey, WatchersKey
 from .sensors import SENSOR_EVENTS, VALUE_LIMIT, Awaits
 from .sensors import change as change_awaits
 from .state import State
@@ -41,7 +42,7 @@ def is_name(text: str) -> bool:
 
 
 # --- a program's wishes --------------------------------------------------------------------------------
-def facts(command: Sharing, state: State, events: list[e.Event], reads: p.Reads) -> list[e.Event] | Failure:
+def facts(command: Sharing, state: State, events: list[e.Event], reads: Reads) -> list[e.Event] | Failure:
     """The events of that command, after `events` of the same decision; or why it cannot be."""
     if isinstance(command, p.TakeLock | p.SetSensor | p.AwaitSensor):
         for text in (command.entity, command.name):
@@ -80,12 +81,12 @@ def facts(command: Sharing, state: State, events: list[e.Event], reads: p.Reads)
 
 
 def _woken(
-    command: p.SetSensor | p.ClearSensor, state: State, events: list[e.Event], reads: p.Reads
+    command: p.SetSensor | p.ClearSensor, state: State, events: list[e.Event], reads: Reads
 ) -> tuple[tuple[str, int], ...]:
     """Lanes that wait for it, but for the one that changes it. Read here and not by the program: a wake-up that
     is forgotten is lost for ever."""
     sensor = (command.entity, command.kind, command.name)
-    others = [x for x in reads.waiters(p.SensorKey(state.tenant, *sensor)) if x[0] != state.id]
+    others = [x for x in reads.waiters(SensorKey(state.tenant, *sensor)) if x[0] != state.id]
     own = []
     if state.awaits or e.SensorAwaited in map(type, events):
         own = [(state.id, lane) for lane, sensors in _awaits(state, events).items() if sensor in sensors]
@@ -93,7 +94,7 @@ def _woken(
 
 
 # --- wake-ups --------------------------------------------------------------------------------------------
-def answer(state: State, request: Waking, reads: p.Reads) -> tuple[list[e.Event], p.Cause | None]:
+def answer(state: State, request: Waking, reads: Reads) -> tuple[list[e.Event], p.Cause | None]:
     """The facts, and what to tell the program. Neither, where it comes too late: nothing is wrong then."""
     if state.status.is_ended:
         if isinstance(request, r.FreeLock):
@@ -104,7 +105,7 @@ def answer(state: State, request: Waking, reads: p.Reads) -> tuple[list[e.Event]
             hold = state.locks.get((entity, name, lane))
             if hold is None or hold.seq != seq or hold.fence:
                 return [], None
-            row = reads.lock(p.LockKey(state.tenant, entity, name))
+            row = reads.lock(LockKey(state.tenant, entity, name))
             if row.holder is None or row.holder.seq != seq:
                 return [], None  # taken away before it could be told; `LoseLock` is on its way
             return [e.LockGranted(lane, entity, name, seq, row.fence)], p.LockGranted(lane, entity, name)
@@ -114,7 +115,7 @@ def answer(state: State, request: Waking, reads: p.Reads) -> tuple[list[e.Event]
             hold = state.locks.get((entity, name, lane))
             if hold is None or hold.seq != seq or hold.fence:
                 return [], None
-            row = reads.lock(p.LockKey(state.tenant, entity, name))
+            row = reads.lock(LockKey(state.tenant, entity, name))
             if row.holder is not None and row.holder.seq == seq:
                 return [], None  # granted meanwhile: there is no cycle any more
             return [e.LockReleased(lane, entity, name, seq)], p.LockBroken(lane, entity, name, why)
@@ -125,7 +126,7 @@ def answer(state: State, request: Waking, reads: p.Reads) -> tuple[list[e.Event]
             return _taken_away(hold, fence - 1, e.LockForced(entity, name, state.id, seq, by=by))
         case r.FreeLock(entity, name, seq, by):
             hold = find(state.locks, entity, name, seq)
-            row = reads.lock(p.LockKey(state.tenant, entity, name))
+            row = reads.lock(LockKey(state.tenant, entity, name))
             if hold is None or row.holder is None or row.holder.seq != seq:
                 raise _not_held(state, request)
             heir, fence = force(row)
@@ -151,13 +152,13 @@ def _not_held(state: State, request: r.FreeLock) -> LockNotHeld:
 
 
 # --- the end -----------------------------------------------------------------------------------------
-def closing(state: State, events: list[e.Event], now: int, reads: p.Reads) -> list[e.Event]:
+def closing(state: State, events: list[e.Event], now: int, reads: Reads) -> list[e.Event]:
     """`events`; where they end the execution, with everything before the end that gives back what it shares: its
     locks go to their heirs and its places in queues are left in the very transition that ends it."""
     if not events or type(events[-1]) not in ENDINGS:
         return events
     if _has_place(state, events):
-        woken = reads.watchers(p.WatchersKey(state.tenant, state.id))
+        woken = reads.watchers(WatchersKey(state.tenant, state.id))
         events = [*events[:-1], e.EntitiesReleased(woken), events[-1]]
     if not state.locks and not state.awaits and SHARED.isdisjoint(map(type, events)):
         return events
@@ -189,9 +190,9 @@ def _has_place(state: State, events: list[e.Event]) -> bool:
 
 
 def _given_back(
-    state: State, lock: tuple[str, str], holds: list[Hold], moves: list[LockEvent], now: int, reads: p.Reads
+    state: State, lock: tuple[str, str], holds: list[Hold], moves: list[LockEvent], now: int, reads: Reads
 ) -> list[e.Event]:
-    key = p.LockKey(state.tenant, *lock)
+    key = LockKey(state.tenant, *lock)
     row = reads.lock(key)
     for moved in moves:
         row = after(row, state.id, moved, now)
@@ -201,7 +202,7 @@ def _given_back(
     for hold in sorted(holds, key=lambda hold: (hold.seq == holder, hold.seq)):
         heir, fence = release(row, hold.seq)
         if hold.seq == holder and heir is None and not row.is_whole:
-            raise p.Missing(p.LockKey(state.tenant, *lock, window=row.next_seq))
+            raise Missing(LockKey(state.tenant, *lock, window=row.next_seq))
         event = e.LockReleased(hold.lane, *lock, hold.seq, heir_of(heir), fence)
         row = after(row, state.id, event, now)
         given.append(event)

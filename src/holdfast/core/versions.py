@@ -16,7 +16,8 @@ import msgspec
 from .model import BlockOffer, JobSpec, Problem
 
 if TYPE_CHECKING:
-    from .program import Program, Reads
+    from .program import Program
+    from .reads import Reads
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 _VERSION = re.compile(rf"({_NUMBER}(?:\.{_NUMBER}){{0,2}})(?:-([0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*))?")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from .model import Problem
-from .views import ErrorView, FlagView
+from .views import ErrorView
+from .views_shared import FlagView
 
 
 class PlannedBlock(msgspec.Struct, frozen=True):

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from . import events as e
 from .changes import copied
 from .errors import CannotReplay, UnknownStep
+from .folding import apply
 from .lanes import ROOT_LANE, START, Frame, Lane, Mark
-from .state import apply, open_state
+from .state import open_state
 
 if TYPE_CHECKING:
-    from .program import Program, Reads
+    from .program import Program
+    from .reads import Reads
     from .state import State
 
 Place = tuple[int, int, int]

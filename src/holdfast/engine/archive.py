@@ -22,7 +22,7 @@ import msgspec
 from holdfast.core.codec import event_json, plain, unpack
 from holdfast.core.errors import BadArchive
 from holdfast.core.model import PAYLOAD_LIMIT, BlobRef
-from holdfast.core.program import TooLong
+from holdfast.core.reads import TooLong
 from holdfast.core.views import ExecutionView, LogView, log_view
 from holdfast.failpoints import failpoint
 from holdfast.store.address import sync_folder

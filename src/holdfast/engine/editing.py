@@ -25,7 +25,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.inventory import GROUP, EntityChange, EntityRow, Found, Imported, applied, excess, is_alike
 from holdfast.core.model import DEFAULT_ENTITY
-from holdfast.core.program import ContentionKey, EntityKey, Key, Missing, RelatedKey, SensorKey
+from holdfast.core.reads import ContentionKey, EntityKey, Key, Missing, RelatedKey, SensorKey
 from holdfast.core.rows import Rows, wake_sensor
 from holdfast.inventory.differences import Outcome, upserted
 

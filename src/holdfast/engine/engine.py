@@ -22,7 +22,8 @@ from holdfast.core.codec import pack
 from holdfast.core.errors import Conflict, EngineBug, Refused, ShuttingDown, StoreUnavailable, SyncFailed, TooBusy
 from holdfast.core.ids import make_id
 from holdfast.core.model import Actor, Failure, Gate
-from holdfast.core.program import Program, SensorKey
+from holdfast.core.program import Program
+from holdfast.core.reads import SensorKey
 from holdfast.core.requests import (
     CancelExecution,
     ClaimJob,

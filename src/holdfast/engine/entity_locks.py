@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from holdfast.core.entity_locks import EntityClaim, goes_with, is_before
 from holdfast.core.errors import EntityNotHeld, UnknownEntity
 from holdfast.core.model import Actor
-from holdfast.core.program import ContentionKey
+from holdfast.core.reads import ContentionKey
 from holdfast.core.requests import FreeEntity
 from holdfast.core.rows import ClaimRow
-from holdfast.core.views import EntityHoldView, EntityLockView, FlagView, GraphEdge, GraphNode, GraphView
+from holdfast.core.views_shared import EntityHoldView, EntityLockView, FlagView, GraphEdge, GraphNode, GraphView
 from holdfast.store.port import Store
 from holdfast.store.queries import Queries
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.core.entity_locks import Contention, EntityClaim
 from holdfast.core.inventory import EntityChange, EntityRow, Found, default_entity, has_terms
 from holdfast.core.model import DEFAULT_ENTITY, Mode
-from holdfast.core.program import (
+from holdfast.core.reads import (
     ChangesKey,
     ContentionKey,
     EntityKey,

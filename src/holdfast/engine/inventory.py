@@ -13,10 +13,10 @@ from holdfast.core.codec import pack
 from holdfast.core.errors import InvalidRequest
 from holdfast.core.inventory import EntityChange, EntityRow, Imported, default_entity, difference
 from holdfast.core.model import DEFAULT_ENTITY, Actor
-from holdfast.core.program import Key, Missing, RelatedKey
+from holdfast.core.reads import Key, Missing, RelatedKey
 from holdfast.core.sensors import KINDS
 from holdfast.core.sharing import is_name
-from holdfast.core.views import EditView, EntityView, ImportView, LockView, SensorView
+from holdfast.core.views_shared import EditView, EntityView, ImportView, LockView, SensorView
 from holdfast.inventory.differences import Outcome
 from holdfast.language.selectors import compile_selector
 from holdfast.store.port import Store

@@ -12,7 +12,8 @@ from holdfast.core.codec import pack
 from holdfast.core.errors import InvalidRequest, KeyReused
 from holdfast.core.model import DEFAULT_ENTITY, PAYLOAD_LIMIT, Actor, BlockOffer
 from holdfast.core.planning import plan
-from holdfast.core.program import BlockKey, Need, Program, StartKey, TicketKey, WorkflowKey
+from holdfast.core.program import Program
+from holdfast.core.reads import BlockKey, Need, StartKey, TicketKey, WorkflowKey
 from holdfast.core.requests import StartExecution
 from holdfast.core.state import State
 from holdfast.core.views import ExecutionView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.core.program import HeaderKey, Key, Missing
+from holdfast.core.reads import HeaderKey, Key, Missing
 from holdfast.store.records import Batch, Header
 
 from .retention import is_forgettable

@@ -11,7 +11,8 @@ from holdfast.core.codec import pack, unpack, unpack_events
 from holdfast.core.errors import Refused
 from holdfast.core.locks import LOCK_EVENTS, LockEvent, LockRow
 from holdfast.core.model import INLINE_LIMIT, PAYLOAD_LIMIT, BlobRef, BlockOffer, blob_digest
-from holdfast.core.program import (
+from holdfast.core.program import Program
+from holdfast.core.reads import (
     BlobKey,
     BlockKey,
     ContentionKey,
@@ -21,7 +22,6 @@ from holdfast.core.program import (
     Key,
     LockKey,
     Missing,
-    Program,
     Published,
     SensorKey,
     TooLong,

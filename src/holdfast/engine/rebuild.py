@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from holdfast.core.codec import unpack_events
 from holdfast.core.events import Event
+from holdfast.core.folding import fold
 from holdfast.core.snapshot import restore
-from holdfast.core.state import State, fold, open_state
+from holdfast.core.state import State, open_state
 from holdfast.store.queries import Queries
 
 

@@ -18,7 +18,8 @@ from holdfast.core.lanes import APPROVAL, ASKS, ROOT_LANE, START, Lane, Op
 from holdfast.core.lifecycle import may
 from holdfast.core.model import Actor, Status, Wait
 from holdfast.core.preview import preview
-from holdfast.core.program import Need, Program, TicketKey
+from holdfast.core.program import Program
+from holdfast.core.reads import Need, TicketKey
 from holdfast.core.requests import MeetGate, ReplayExecution, ResumeExecution
 from holdfast.core.state import State
 from holdfast.core.views import ApprovalView, ExecutionView, RefusalView, StandingView, StandView, WaypointView

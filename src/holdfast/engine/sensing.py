@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UnknownEntity, UnknownSensor
-from holdfast.core.program import EntityKey, SensorKey
+from holdfast.core.reads import EntityKey, SensorKey
 from holdfast.core.rows import Rows, SensorChange, wake_sensor
 from holdfast.core.sensors import SensorRow
 

@@ -24,7 +24,8 @@ from holdfast.core.errors import (
 from holdfast.core.ids import is_id
 from holdfast.core.jobs import fold_jobs
 from holdfast.core.model import Actor, Status
-from holdfast.core.program import Program, WorkflowKey
+from holdfast.core.program import Program
+from holdfast.core.reads import WorkflowKey
 from holdfast.core.retrying import counts
 from holdfast.core.state import State
 from holdfast.core.version import VERSION

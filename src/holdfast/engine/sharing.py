@@ -8,13 +8,13 @@ from holdfast.core.codec import pack
 from holdfast.core.errors import InvalidRequest, SensorTooLarge, UnknownEntity, UnknownLock, UnknownSensor
 from holdfast.core.locks import LockRow
 from holdfast.core.model import DEFAULT_ENTITY, Actor
-from holdfast.core.program import LockKey, SensorKey
+from holdfast.core.reads import LockKey, SensorKey
 from holdfast.core.requests import FreeLock
 from holdfast.core.rows import ClaimRow, SensorChange
 from holdfast.core.sensors import VALUE_LIMIT
 from holdfast.core.sharing import LOCK_SENSOR, is_name
 from holdfast.core.state import State
-from holdfast.core.views import ClaimView, LockView, SensorView
+from holdfast.core.views_shared import ClaimView, LockView, SensorView
 from holdfast.store.queries import Queries
 
 from .entity_locks import EntityLockVerbs

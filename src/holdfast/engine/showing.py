@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.codec import plain, unpack_summary
 from holdfast.core.model import DEFAULT_ENTITY, PAYLOAD_LIMIT, BlobRef, Status
-from holdfast.core.program import TooLong
+from holdfast.core.reads import TooLong
 from holdfast.core.views import ExecutionView, LedgerLine, Progress, error_view, subject_counts
 from holdfast.store.queries import Queries
 from holdfast.store.records import Header

@@ -18,13 +18,14 @@ from holdfast.core.attempts import claim
 from holdfast.core.codec import unpack_events
 from holdfast.core.decide import decide
 from holdfast.core.errors import ForgedToken, KeyReused, Refused, StaleAttempt
+from holdfast.core.folding import fold
 from holdfast.core.model import Effect, Failure, JobKind, JobStatus, LogLine, Status
-from holdfast.core.program import EntityKey, Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
+from holdfast.core.reads import EntityKey, Key, Missing, Need, Published, StartKey, TooLong, WorkflowKey
 from holdfast.core.requests import ClaimJob, CompleteJob, FailJob, StartExecution
 from holdfast.core.rows import Arriving, JobRow, LogRow, Rows, item_of, queued, transit
 from holdfast.core.sharing import ENDINGS, SHARED
 from holdfast.core.snapshot import restore
-from holdfast.core.state import Job, State, fold, open_state, spec_of
+from holdfast.core.state import Job, State, open_state, spec_of
 from holdfast.failpoints import failpoint
 from holdfast.store.records import Batch, Header, Locked, PublishedRow, StartRow
 from holdfast.transport.messages import CancelNotice, Forward, Parcel

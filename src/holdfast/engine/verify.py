@@ -16,11 +16,12 @@ from holdfast.core import ledger as ledgers
 from holdfast.core import requests as r
 from holdfast.core.codec import chain, pack, unpack, unpack_events
 from holdfast.core.errors import Refused
+from holdfast.core.folding import apply
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.model import DEFAULT_ENTITY, BlobRef, Effect, JobKind, JobStatus, Status, blob_digest
 from holdfast.core.rows import GRACE, AgendaRow, JobRow
 from holdfast.core.snapshot import canonical, restore
-from holdfast.core.state import FAR, Job, State, apply, open_state, spec_of
+from holdfast.core.state import FAR, Job, State, open_state, spec_of
 from holdfast.core.versions import place_of
 from holdfast.core.views import Summary, summary_of
 from holdfast.store.keeping import KEY_KEPT, lost_starts

@@ -15,7 +15,7 @@ from holdfast.core.entity_locks import EntityClaim, first_block
 from holdfast.core.ids import from_key
 from holdfast.core.inventory import EntityRow, terms_of
 from holdfast.core.model import Status
-from holdfast.core.program import ChangesKey, ContentionKey
+from holdfast.core.reads import ChangesKey, ContentionKey
 from holdfast.core.rows import AgendaRow, flags_of
 from holdfast.core.rows_entities import GATES, LOCKS, TIMEOUT
 from holdfast.core.state import State

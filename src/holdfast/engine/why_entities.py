@@ -9,7 +9,7 @@ from holdfast.core.entity_locks import Contention, EntityClaim, first_block, is_
 from holdfast.core.gates import awaited
 from holdfast.core.ids import short
 from holdfast.core.model import Gate, Status
-from holdfast.core.program import ContentionKey
+from holdfast.core.reads import ContentionKey
 from holdfast.core.state import State
 from holdfast.core.views import Reason, seconds
 from holdfast.store.queries import Queries

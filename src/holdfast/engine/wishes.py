@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.program import Key
+from holdfast.core.reads import Key
 from holdfast.store.records import Batch
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.lanes import BODY, Lane, Op
 from holdfast.core.model import Failure, JobStatus, Wait
-from holdfast.core.program import EntityKey, Key, Missing, SensorKey, TooLong
+from holdfast.core.reads import EntityKey, Key, Missing, SensorKey, TooLong
 from holdfast.core.subjects import OUT, Progress
 
 from . import again, failing, flow

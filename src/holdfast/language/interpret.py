@@ -29,17 +29,16 @@ from holdfast.core.program import (
     LockBroken,
     LockGranted,
     Outline,
-    Reads,
     ScheduleJob,
     SensorMoved,
     SignalArrived,
     StopAsked,
     TakeAnotherTurn,
     TimerEnded,
-    TooLong,
     TurnGranted,
     Wanted,
 )
+from holdfast.core.reads import Reads, TooLong
 
 from . import again, entities, failing, flow, outlining, pinning, reaching, sharing, wanting
 from .arranging import arrange, fitted, inner_at

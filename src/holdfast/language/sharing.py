@@ -13,19 +13,8 @@ from holdfast.core.codec import pack
 from holdfast.core.lanes import ROOT_LANE, WAITING
 from holdfast.core.locks import Hold, LockRow, after, ask, change, force, release
 from holdfast.core.model import Failure, Wait
-from holdfast.core.program import (
-    AwaitSensor,
-    ClearSensor,
-    EntityKey,
-    ForceLock,
-    LeaveSensor,
-    LockKey,
-    Missing,
-    ReleaseLock,
-    SensorKey,
-    SetSensor,
-    TakeLock,
-)
+from holdfast.core.program import AwaitSensor, ClearSensor, ForceLock, LeaveSensor, ReleaseLock, SetSensor, TakeLock
+from holdfast.core.reads import EntityKey, LockKey, Missing, SensorKey
 from holdfast.core.sensors import VALUE_LIMIT, SensorRow
 from holdfast.core.sharing import LOCK_SENSOR, NAME_LIMIT, heir_of, is_name
 

@@ -17,7 +17,7 @@ from holdfast.core.entity_locks import IX, Contention, EntityClaim, X
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.inventory import EntityChange, EntityRow, Flag, Found, index_keys
 from holdfast.core.model import Mode
-from holdfast.core.program import (
+from holdfast.core.reads import (
     ChangesKey,
     ContentionKey,
     EntityKey,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from holdfast.core.program import Key
+from holdfast.core.reads import Key
 
 from .queries import Queries
 from .records import Batch, Locked

@@ -21,7 +21,7 @@ from psycopg.rows import TupleRow
 
 from holdfast.core.errors import Conflict, Refused, StoreDamaged, StoreUnavailable
 from holdfast.core.ids import from_key, to_key
-from holdfast.core.program import Key, LockKey, SensorKey
+from holdfast.core.reads import Key, LockKey, SensorKey
 from holdfast.failpoints import failpoint
 
 from .filling import fill

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core.codec import pack
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.inventory import EntityRow, terms_of
-from holdfast.core.program import (
+from holdfast.core.reads import (
     ChangesKey,
     ContentionKey,
     EntityKey,

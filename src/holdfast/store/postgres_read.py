@@ -12,7 +12,7 @@ from holdfast.core.codec import unpack
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.locks import LockRow
 from holdfast.core.model import BlockOffer
-from holdfast.core.program import (
+from holdfast.core.reads import (
     BlobKey,
     BlockKey,
     DefinitionKey,

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.codec import unpack, unpack_due
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.model import BlockOffer, Level, LogLine, Status
-from holdfast.core.program import (
+from holdfast.core.reads import (
     BlobKey,
     BlockKey,
     DefinitionKey,

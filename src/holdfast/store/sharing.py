@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core.codec import unpack
 from holdfast.core.ids import from_key, to_key
 from holdfast.core.locks import Claim, LockRow
-from holdfast.core.program import LockKey, SensorKey
+from holdfast.core.reads import LockKey, SensorKey
 from holdfast.core.rows import ClaimRow, LockHead, SensorChange
 from holdfast.core.sensors import SensorRow, Watched
 

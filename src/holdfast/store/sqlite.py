@@ -31,7 +31,7 @@ from holdfast.core.errors import (
     UnsafeStore,
 )
 from holdfast.core.ids import to_key
-from holdfast.core.program import EntityKey, Key, TicketKey
+from holdfast.core.reads import EntityKey, Key, TicketKey
 from holdfast.failpoints import failpoint
 
 from .address import sync_folder
