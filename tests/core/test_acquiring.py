@@ -114,6 +114,16 @@ def test_all_unknown_ids_are_listed_and_nothing_is_begun() -> None:
     nothing_left(fleet, 1)
 
 
+def test_whoever_starts_it_on_some_entities_means_these_and_no_others() -> None:
+    fleet = Fleet("a", "b", "c")
+    wants = [p.Wanted("ids", ("b",)), p.Wanted("ids", ("c",), is_added=True)]
+    fleet.start(1, "a", crew=Crew(wants=wants))
+    assert [s.id for s in fleet.state(1).subjects.values()] == ["a", "c"]
+    fleet.tell(1, "done")
+    fleet.start(2, crew=Crew(wants=wants))
+    assert [s.id for s in fleet.state(2).subjects.values()] == ["b", "c"]
+
+
 def test_selectors_of_the_start_and_of_the_workflow_and_relations_are_one_set() -> None:
     fleet = Fleet("a", "b")
     fleet.tables.add("a/1", "interface", "a")

@@ -147,7 +147,7 @@ class Road:
         wanted = self._say(
             lambda program: [
                 *asked_for(program, state.entities, state.select),
-                *program.wanted(self.reads.load(state.id, state.input)),
+                *self._own(program),
                 *more,
             ]
         )
@@ -158,6 +158,13 @@ class Road:
             self._fail(discovery.unknown_entities(catch.unknown))
             return None
         return catch
+
+    def _own(self, program: p.Program) -> list[p.Wanted]:
+        """What the workflow wants by itself: whoever starts it on some entities means these and no others."""
+        wanted = program.wanted(self.reads.load(self.state.id, self.state.input))
+        if not self.state.entities and not self.state.select:
+            return list(wanted)
+        return [each for each in wanted if each.is_added or each.kind not in ("ids", "select")]
 
     def _found(self, catch: discovery.Catch) -> None:
         state = self.state

@@ -289,6 +289,8 @@ class Wanted(msgspec.Struct, frozen=True):
     text: str = ""
     #: only entities of that type; empty for all
     type: str = ""
+    #: wanted in any case; otherwise only where the start names no entities
+    is_added: bool = False
 
 
 class Acquire(msgspec.Struct, frozen=True):

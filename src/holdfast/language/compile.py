@@ -71,6 +71,8 @@ class Unit:
     used: dict[str, Unit] = field(default_factory=dict)
     first: int = 0
     last: int = 0
+    #: in the function-block notation
+    is_foreign: bool = False
 
 
 class Compiler(InputCompiler, EntityCompiler):
@@ -117,6 +119,7 @@ class Compiler(InputCompiler, EntityCompiler):
         lane = LaneNames()
         body = Body([], lane)
         unit = Unit(report, keys, reader, lane, body, parameters, defaults, library)
+        unit.is_foreign = root is not document.root
         unit.first = len(self.drafts)
         if known_as is not None:
             self.known[known_as] = unit
@@ -282,7 +285,7 @@ class Compiler(InputCompiler, EntityCompiler):
         self.plan = None
         if unit.index < 0:
             self.main_owner = owner
-            self.plan = plan = self.read_plan(keys, self.drafts[unit.first : unit.last], begin)
+            self.plan = plan = self.read_plan(keys, self.drafts[unit.first : unit.last], begin, unit.is_foreign)
             if plan is not None and plan.policy.works_on_entities:
                 unit.lane.variables.add("entities")
                 self.shared.upon = frozenset(

@@ -61,7 +61,7 @@ class EntityCompiler(StepCompiler):
         """The step as it stands in its body: where it may be done for each of many entities, something around it."""
         run_on = self._run_on(draft.common.get("run-on"))
         if "acquire" in draft.common:
-            self._acquire(draft.common["acquire"], self._names(draft))
+            self._acquire(draft.common["acquire"], self._names(draft), is_added=True)
         if run_on and not self._may_run_on(draft, run_on):
             run_on = ""
         if draft.uses in self.types_upon and not run_on and not self._is_within:
@@ -119,15 +119,18 @@ class EntityCompiler(StepCompiler):
         return node.value
 
     # --- the workflow ------------------------------------------------------------------------------
-    def read_plan(self, keys: dict[str, Node], drafts: list[Draft], names: Names) -> Plan | None:
-        """Nothing where the workflow says nothing of entities, of what becomes of effects and of its beginning."""
+    def read_plan(
+        self, keys: dict[str, Node], drafts: list[Draft], names: Names, is_foreign: bool = False
+    ) -> Plan | None:
+        """Nothing where the workflow says nothing of entities, of what becomes of effects and of its beginning. What it
+        acquires itself is meant for starts that name no entities; in the function-block notation, for all."""
         on_steps = [draft for draft in drafts if {"run-on", "acquire"} & draft.common.keys()]
         is_upon = any(draft.is_upon for draft in drafts)
         if not keys.keys() & {"run-on", "acquire", "config", "gates"} and not on_steps and not is_upon:
             return None
         plan = Plan(run_on=self._run_on(keys.get("run-on")))
         if "acquire" in keys:
-            self._acquire(keys["acquire"], names)
+            self._acquire(keys["acquire"], names, is_added=is_foreign)
         fields: dict[str, Any] = {"works_on_entities": is_upon or says_upon(keys, on_steps)}
         if "config" in keys:
             self._config(keys["config"], plan, fields, names)
@@ -139,14 +142,14 @@ class EntityCompiler(StepCompiler):
     def finish_plan(self, plan: Plan) -> None:
         plan.wants = tuple(self._wants)
 
-    def _acquire(self, node: Node, names: Names) -> None:
+    def _acquire(self, node: Node, names: Names, is_added: bool) -> None:
         for item in node.value if isinstance(node.value, list) else [node]:
-            self._want(item, names)
+            self._want(item, names, is_added)
 
-    def _want(self, node: Node, names: Names) -> None:
+    def _want(self, node: Node, names: Names, is_added: bool) -> None:
         report = self.report
         if isinstance(node.value, str):
-            self._wants.append(Want("select", self._selector(node, names)))
+            self._wants.append(Want("select", self._selector(node, names), is_added=is_added))
             return
         if not isinstance(node.value, dict):
             report.add(node, "HF0176", f"an entry of `acquire` is a selector or a map, not {node.kind}")
@@ -172,7 +175,7 @@ class EntityCompiler(StepCompiler):
             type = self._run_on(given)
         elif not yes_of(report, given, kind):
             return
-        self._wants.append(Want(kind, value, type))
+        self._wants.append(Want(kind, value, type, is_added))
 
     def _selector(self, node: Node, names: Names) -> Value:
         """As a text: it is read again when the input is known."""

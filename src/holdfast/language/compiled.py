@@ -91,6 +91,8 @@ class Want:
     #: selector, or list of ids
     value: Value | None = None
     type: str = ""
+    #: see `core.program.Wanted`
+    is_added: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -533,7 +533,7 @@ WORKFLOW_KEYS: tuple[Key, ...] = (
     Key("retention", "`3`, `30d`, `max(3, 24h)`, `forever`, `disabled`, … `hash NAME`", "how long it is kept"),
     Key("run-on", "name of a type of entities", "its block steps are done for each of them, unless they say otherwise"),
     Key("acquire", "selector, or map with `select`, `ids`, `children`, `parent` or `members`, or a list of these",
-        "entities it works upon, beside those it is started on"),
+        "entities it works upon where it is started on none"),
     Key("config", "map", "how it treats its entities, see there"),
     Key("gates", "map", "what has to be so before it begins, see there"),
     Key("labels", "map of texts", "put on each execution, to find them by"),

@@ -67,7 +67,7 @@ def _wanted(want: Want, input: Any) -> Wanted:
     if want.kind == "select":
         assert want.value is not None
         made = compile_selector(str(want.value.constant), input)
-        return Wanted("select", terms=made.terms, test=made.test, text=made.text, type=want.type)
+        return Wanted("select", (), made.terms, made.test, made.text, want.type, want.is_added)
     if want.kind != "ids":
         return Wanted(want.kind, type=want.type)
     assert want.value is not None
@@ -79,7 +79,7 @@ def _wanted(want: Want, input: Any) -> Wanted:
     ids = found if isinstance(found, list) else [] if found is None else [found]
     if not all(isinstance(id, str) and id for id in ids):
         raise _invalid("HF0176", f"`acquire`: `ids` are texts, and `{want.value.text or found}` is not")
-    return Wanted("ids", tuple(ids), text=want.value.text, type=want.type)
+    return Wanted("ids", tuple(ids), text=want.value.text, type=want.type, is_added=want.is_added)
 
 
 def _invalid(code: str, message: str) -> InvalidDefinition:
