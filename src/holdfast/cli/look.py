@@ -185,7 +185,7 @@ def counted(subjects: SubjectCounts) -> str:
         (subjects.done, "done"),
         (subjects.failed, "failed"),
         (subjects.reached, "begun with and not through"),
-        (subjects.never_reached, "never reached"),
+        (subjects.never_reached, "not reached"),
         (subjects.lost, "taken away"),
     ]
     said = [f"{count} {word}" for count, word in parts if count]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from . import events as e
 from . import program as p
 from . import requests as r
 from . import versions
-from .acquiring import Road, asked_for, is_running
+from .acquiring import Road, is_running
 from .errors import DuplicateExecution, Refused, UnknownEntity, UnknownWorkflow, WrongStatus
 from .folding import fold
 from .gates import awaited, misfits
@@ -112,7 +113,7 @@ def _ahead(
             return gates, problems  # most have nothing before them
         problems += misfits(gates)
         if policy.works_on_entities:
-            asked_for(program, request.entities, request.select)
+            problems += _misread(program, request.select)
             if input is not None:
                 program.wanted(*input)
         elif request.entities or request.select:
@@ -125,6 +126,17 @@ def _ahead(
             text = f"it has to wait for execution {other}, and there is none of that id"
             problems.append(Problem("HF0739", text, help="`holdfast ps` shows the executions there are"))
     return gates, problems
+
+
+def _misread(program: p.Program, select: tuple[str, ...]) -> Iterator[Problem]:
+    """What is wrong with selectors that were given with the start; there is no file to point into."""
+    for number, text in enumerate(select):
+        try:
+            program.selector(text)
+        except Refused as refused:
+            column = refused.problems[0].column if refused.problems else 0
+            at = f" (at character {column})" if column else ""
+            yield Problem(refused.code, f"{refused.message}{at}", column=column, path=f"$.select[{number}]")
 
 
 def _invalid(problems: list[Problem]) -> Failure:
