@@ -25,8 +25,9 @@ import holdfast.engine.writing as writing_module
 import tests.sim.locked as locked_module
 from holdfast.core import events as e
 from holdfast.core import requests as r
+from holdfast.core.changes import JOBS
 from holdfast.core.model import Effect, JobSpec, JobStatus, Status
-from holdfast.core.state import JOBS, State
+from holdfast.core.state import State
 from holdfast.engine.agenda import Agenda
 from holdfast.engine.dispatch import Session, Waiter
 from holdfast.engine.driver import Driver

@@ -15,7 +15,7 @@ from holdfast.store import keeping as kept
 from holdfast.store.records import Header
 
 from .purger import BATCH, Look, forget
-from .retention import is_forgettable, is_unsafe
+from .retention import is_unsafe, may_go
 from .service import Service
 from .showing import view_of
 
@@ -68,7 +68,8 @@ def _going(service: Service, actor: Actor) -> Iterator[Header]:
     now = service.store.now()
     with service.store.reading() as queries:
         unkept = kept.unkept(queries, limit=MOST)
-    yield from (header for header in unkept if header.tenant == actor.tenant and is_forgettable(header))
+        going = [header for header in unkept if header.tenant == actor.tenant and may_go(header, queries)]
+    yield from going
     for group in _groups(service, actor):
         with service.store.reading() as queries:
             gone = Look(queries, group, service.keeping.system, now).gone(MOST)

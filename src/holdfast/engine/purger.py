@@ -24,7 +24,7 @@ from holdfast.store.records import Header
 from . import archive
 from .engine import Engine
 from .items import future_reply
-from .retention import NONE, Keeping, cut, expiry, is_forgettable, rule_of
+from .retention import NONE, Keeping, cut, expiry, is_forgettable, may_go, rule_of
 
 log = logging.getLogger("holdfast.purger")
 
@@ -70,7 +70,7 @@ class Look:
         after = NONE
         while len(found) < limit:
             page = kept.beyond(self._queries, self.group, self.cut, after, BATCH)
-            found += [header for header in page if is_forgettable(header)]
+            found += [header for header in page if may_go(header, self._queries)]
             if len(page) < BATCH:
                 break
             after = (page[-1].ended_at, kept.stored_key(page[-1]))
@@ -263,7 +263,7 @@ class Purger:
         after = NONE
         while len(chosen) < self._batch:
             page = kept.unkept(queries, after, self._batch)
-            chosen |= {header.id: header for header in page if is_forgettable(header)}
+            chosen |= {header.id: header for header in page if may_go(header, queries)}
             if len(page) < self._batch:
                 return
             after = (page[-1].ended_at, kept.stored_key(page[-1]))

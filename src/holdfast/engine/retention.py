@@ -17,6 +17,7 @@ from holdfast.core.errors import BadConfiguration
 from holdfast.core.model import Status
 from holdfast.core.retention import BadRetention, Forever, Rule, Word, parse_retention, reach, resolve
 from holdfast.store.keeping import Place
+from holdfast.store.queries import Queries
 from holdfast.store.records import Header
 
 #: what is kept where nobody says otherwise: DESIGN §10
@@ -80,6 +81,11 @@ def is_unsafe(header: Header) -> bool:
         return bool(summary.doubts or (header.status is Status.CANCELLED and summary.residue))
     except msgspec.MsgspecError:
         return True  # nobody can tell
+
+
+def may_go(header: Header, queries: Queries) -> bool:
+    """Forgettable, and no execution that is kept does it again: who asks where that one came from shall find it."""
+    return is_forgettable(header) and not queries.retries_of(header.tenant, header.id, limit=1)
 
 
 def cut(rule: Rule, now: int, nth_newest: Callable[[int], Place | None]) -> Place:

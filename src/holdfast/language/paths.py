@@ -139,6 +139,9 @@ class _Meaning:
                 return self._some(part, about, made)
             case "list":
                 return self._some(part, about, self._path("list", part, *(self.value(each, about) for each in parts)))
+            case "each-by":
+                raise ExpressionSyntax("`&` stands only before what a function is told about each item", part.start,
+                                       part.end, code="HF0186", help="as in `sort_by(list, &name)`")  # fmt: skip
             case "call":
                 return self._path(part.value, part, *(self._argument(each, about) for each in parts))
             case _:

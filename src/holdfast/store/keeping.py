@@ -22,11 +22,6 @@ Place: TypeAlias = tuple[int, bytes]
 _KEY = "coalesce(nullif(retention_hash, ''), workflow)"
 _KEPT = "status >= 20 AND status <> 22 AND retention <> 'disabled'"
 _UNKEPT = "status >= 20 AND status <> 22 AND retention = 'disabled'"
-#: No execution that is kept does it again: who asks where that one came from shall find it.
-_UNNEEDED = (
-    "NOT EXISTS (SELECT 1 FROM executions AS again WHERE again.tenant = executions.tenant"
-    " AND again.retry_of = executions.id AND length(again.retry_of) > 0)"
-)
 _OF = f"{_KEPT} AND tenant = ? AND entity = ? AND {_KEY} = ?"
 
 
@@ -81,7 +76,7 @@ def beyond(queries: Queries, group: Group, cut: Place, after: Place = (0, b""), 
     """Members before the cut, oldest first, after a place in it."""
     sql = (
         f"SELECT {HEADER} FROM executions WHERE {_OF} AND (ended_at, id) < (?, ?) AND (ended_at, id) > (?, ?)"
-        f" AND {_UNNEEDED} ORDER BY ended_at, id LIMIT ?"
+        " ORDER BY ended_at, id LIMIT ?"
     )
     return [header_of(row) for row in queries.rows(sql, (*group, *cut, *after, limit))]
 
@@ -100,10 +95,7 @@ def count(queries: Queries, group: Group) -> int:
 
 def unkept(queries: Queries, after: Place = (0, b""), limit: int = 500) -> list[Header]:
     """Ended, and not to be kept at all."""
-    sql = (
-        f"SELECT {HEADER} FROM executions WHERE {_UNKEPT} AND (ended_at, id) > (?, ?) AND {_UNNEEDED}"
-        " ORDER BY ended_at, id LIMIT ?"
-    )
+    sql = f"SELECT {HEADER} FROM executions WHERE {_UNKEPT} AND (ended_at, id) > (?, ?) ORDER BY ended_at, id LIMIT ?"
     return [header_of(row) for row in queries.rows(sql, (*after, limit))]
 
 
